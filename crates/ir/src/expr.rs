@@ -545,6 +545,21 @@ impl Expr {
         f(&mapped).unwrap_or(mapped)
     }
 
+    /// Puts `f(buffer, indices)` for every load, after the loads in its indices were replaced.
+    /// What does not load is shared and not walked.
+    pub fn map_loads(&self, f: &mut impl FnMut(BufferId, Vec<Expr>) -> Expr) -> Expr {
+        if !self.0.facts.loads {
+            return self.clone();
+        }
+        match self.kind() {
+            ExprKind::Load(b, indices) => {
+                let indices = indices.iter().map(|i| i.map_loads(f)).collect();
+                f(*b, indices)
+            }
+            _ => self.map_children(|c| c.map_loads(f)),
+        }
+    }
+
     /// Calls `f` on this node and every node below it, parents first.
     pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
         f(self);

@@ -289,6 +289,28 @@ impl Stmt {
         }
     }
 
+    /// Puts other indices into every access, those of nested statements included. The indices of
+    /// a load are seen after the loads in them.
+    pub fn map_accesses(&mut self, f: &mut impl FnMut(BufferId, &[Expr]) -> Vec<Expr>) {
+        let mut in_loads = |e: &mut Expr| {
+            *e = e.map_loads(&mut |b, indices| Expr::load(b, f(b, &indices)));
+        };
+        match self {
+            Stmt::For(l) => l.body.iter_mut().for_each(|s| s.map_accesses(f)),
+            Stmt::If { cond, then } => {
+                in_loads(cond);
+                then.iter_mut().for_each(|s| s.map_accesses(f));
+            }
+            Stmt::Assign(a) => {
+                a.indices.iter_mut().for_each(&mut in_loads);
+                in_loads(&mut a.value);
+                a.mask.iter_mut().for_each(&mut in_loads);
+                a.indices = f(a.buffer, &a.indices);
+            }
+            Stmt::Check { cond: e, .. } | Stmt::Prefetch { offset: e, .. } => in_loads(e),
+        }
+    }
+
     /// This statement with a variable replaced.
     pub fn with_var(&self, var: VarId, by: &Expr) -> Stmt {
         self.map(&mut |e| e.with_var(var, by))

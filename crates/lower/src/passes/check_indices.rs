@@ -18,10 +18,10 @@ pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
 }
 
 fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(stmts.len());
     for s in stmts {
         let mut checks = Vec::new();
-        for e in s.exprs().iter().filter(|e| has_load(e)) {
+        for e in s.exprs().into_iter().filter(|e| has_loaded_index(e)) {
             collect(p, e, &mut Vec::new(), &mut checks);
         }
         if let Stmt::Assign(a) = &s {
@@ -44,6 +44,12 @@ fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
         });
     }
     out
+}
+
+fn has_loaded_index(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit_loads(&mut |_, indices| found |= indices.iter().any(has_load));
+    found
 }
 
 /// Checks of the loads in `e`, an inner load before the one that it indexes

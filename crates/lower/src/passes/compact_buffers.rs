@@ -5,11 +5,11 @@
 //! which all run at once. Parameters keep their shape.
 
 use crate::LowerError;
-use crate::nest::{Assign, Nest, Stmt, loads, walk};
+use crate::nest::{Nest, Stmt, loads, walk};
 use ir::affine::Ranges;
 use ir::region::{RegionDim, hull, span};
 use ir::simplify::simplify;
-use ir::{BufferId, Expr, ExprKind, LoopKind, Role, VarId};
+use ir::{BufferId, Expr, LoopKind, Role, VarId};
 use std::collections::BTreeMap;
 
 /// How the indices of one buffer change.
@@ -46,7 +46,12 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
             },
         );
     }
-    nest.map_entries(|_, stmts| stmts.iter().map(|s| rebased(s, &rebase, &ranges)).collect());
+    for s in nest.prepare.iter_mut().chain(&mut nest.kernel) {
+        s.map_accesses(&mut |b, indices| match rebase.get(&b) {
+            Some(r) => rebased(r, indices, &ranges),
+            None => indices.to_vec(),
+        });
+    }
     Ok(())
 }
 
@@ -129,48 +134,14 @@ fn region(
     shape.iter().enumerate().map(of).collect()
 }
 
-fn rebased(s: &Stmt, rebase: &BTreeMap<BufferId, Rebase>, ranges: &Ranges) -> Stmt {
-    let indices = |b: BufferId, indices: &[Expr]| -> Vec<Expr> {
-        let Some(r) = rebase.get(&b) else {
-            return indices.to_vec();
-        };
-        let moved = indices
-            .iter()
-            .zip(&r.mins)
-            .map(|(i, min)| match min.as_int() {
-                Some(0) => i.clone(),
-                _ => simplify(&(i - min), ranges),
-            });
-        moved.chain(r.lane.map(Expr::var)).collect()
-    };
-    let in_loads = &mut |e: &Expr| {
-        e.rewrite(&mut |e| match e.kind() {
-            ExprKind::Load(b, i) => Some(Expr::load(*b, indices(*b, i))),
-            _ => None,
-        })
-    };
-    stores_rebased(s.map(in_loads), &indices)
-}
-
-fn stores_rebased(s: Stmt, indices: &impl Fn(BufferId, &[Expr]) -> Vec<Expr>) -> Stmt {
-    let all = |list: Vec<Stmt>| {
-        list.into_iter()
-            .map(|s| stores_rebased(s, indices))
-            .collect()
-    };
-    match s {
-        Stmt::For(mut l) => {
-            l.body = all(l.body);
-            Stmt::For(l)
-        }
-        Stmt::If { cond, then } => Stmt::If {
-            cond,
-            then: all(then),
-        },
-        Stmt::Assign(a) => Stmt::Assign(Assign {
-            indices: indices(a.buffer, &a.indices),
-            ..a
-        }),
-        other => other,
-    }
+/// The indices of an access to a buffer that starts elsewhere.
+fn rebased(r: &Rebase, indices: &[Expr], ranges: &Ranges) -> Vec<Expr> {
+    let moved = indices
+        .iter()
+        .zip(&r.mins)
+        .map(|(i, min)| match min.as_int() {
+            Some(0) => i.clone(),
+            _ => simplify(&(i - min), ranges),
+        });
+    moved.chain(r.lane.map(Expr::var)).collect()
 }

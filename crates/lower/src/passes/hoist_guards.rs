@@ -18,7 +18,7 @@ pub(crate) fn hoist_guards(nest: &mut Nest) -> Result<(), LowerError> {
 }
 
 fn hoisted(stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let mut out: Vec<Stmt> = Vec::new();
+    let mut out: Vec<Stmt> = Vec::with_capacity(stmts.len());
     for s in stmts {
         match s {
             Stmt::For(mut l) => {
@@ -85,12 +85,15 @@ fn push(out: &mut Vec<Stmt>, s: Stmt) {
 /// The loop, with what does not depend on it outside.
 fn leave_loop(mut l: For) -> Vec<Stmt> {
     let mut before = Vec::new();
-    let written: BTreeSet<BufferId> = l.body.iter().flat_map(|s| s.written()).collect();
-    let mut body = std::mem::take(&mut l.body);
-    while let Some(s) = first_leaves(&mut body, &l, &written) {
-        before.extend(hoisted(s));
+    // Nothing else can leave, and to see what is written is a walk.
+    if let Some(Stmt::Check { .. } | Stmt::If { .. }) = l.body.first() {
+        let written: BTreeSet<BufferId> = l.body.iter().flat_map(|s| s.written()).collect();
+        let mut body = std::mem::take(&mut l.body);
+        while let Some(s) = first_leaves(&mut body, &l, &written) {
+            before.extend(hoisted(s));
+        }
+        l.body = body;
     }
-    l.body = body;
     if l.body.is_empty() {
         return before;
     }

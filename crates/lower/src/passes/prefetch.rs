@@ -59,13 +59,13 @@ fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
         if out.len() == MAX_LINES {
             return;
         }
+        let inner = with_lanes(&loops, s);
+        let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
         for e in s.exprs() {
             // An index that is loaded may be none where nothing guards it.
             let of_buffer =
                 |(b, offset): &(BufferId, &[Expr])| *b == buffer && !has_load(&offset[0]);
             for (_, offset) in loads(e).into_iter().filter(of_buffer) {
-                let inner = with_lanes(&loops, s);
-                let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
                 let fixed = fixed_part(&offset[0], &moves);
                 let Some(moving) = affine_part(&offset[0], &fixed) else {
                     continue;

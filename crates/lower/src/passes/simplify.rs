@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
-    // Ranges of lanes are there already, so that few statements need a table of their own.
+    // Ranges of loops and lanes are there already, so that few statements need a table of their own.
     let ranges = nest.ranges();
     nest.map_entries(|_, stmts| pass.stmts(stmts, &ranges));
     Ok(())
@@ -110,9 +110,7 @@ impl Simplifier {
             let body = body.iter().map(|s| s.with_var(l.var, &zero));
             return self.stmts(body.collect(), r);
         }
-        let mut inside = r.clone();
-        inside.set(l.var, 0, l.extent - 1);
-        l.body = self.stmts(body, &inside);
+        l.body = self.stmts(body, &with_range(r, l.var, l.extent));
         if l.body.is_empty() {
             return vec![];
         }
@@ -120,13 +118,10 @@ impl Simplifier {
     }
 
     fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
-        let mut inside = Cow::Borrowed(r);
-        if let Some(lane) = a.lane {
-            let (lo, hi) = (0, i64::from(lane.lanes) - 1);
-            if inside.get(lane.var) != Some(Interval { lo, hi }) {
-                inside.to_mut().set(lane.var, lo, hi);
-            }
-        }
+        let mut inside = match a.lane {
+            Some(lane) => with_range(r, lane.var, i64::from(lane.lanes)),
+            None => Cow::Borrowed(r),
+        };
         let mask = a.mask.map(|m| self.expr(&m, &inside));
         if mask.as_ref().and_then(Expr::as_int) == Some(0) {
             return None;
@@ -151,6 +146,16 @@ impl Simplifier {
             ..a
         }))
     }
+}
+
+/// Ranges in which a variable is in `0..extent`: the same table if it says so.
+fn with_range(r: &Ranges, v: VarId, extent: i64) -> Cow<'_, Ranges> {
+    let (lo, hi) = (0, extent - 1);
+    let mut with = Cow::Borrowed(r);
+    if r.get(v) != Some(Interval { lo, hi }) {
+        with.to_mut().set(v, lo, hi);
+    }
+    with
 }
 
 /// Whether an expression is arithmetic on loads: unrolled code is hundreds of such copies, and no
