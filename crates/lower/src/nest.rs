@@ -289,11 +289,13 @@ impl Stmt {
         }
     }
 
-    /// Puts other indices into every access, those of nested statements included. The indices of
-    /// a load are seen after the loads in them.
-    pub fn map_accesses(&mut self, f: &mut impl FnMut(BufferId, &[Expr]) -> Vec<Expr>) {
+    /// Puts other indices, where there are some, into every access, those of nested statements
+    /// included. The indices of a load are seen after the loads in them.
+    pub fn map_accesses(&mut self, f: &mut impl FnMut(BufferId, &[Expr]) -> Option<Vec<Expr>>) {
         let mut in_loads = |e: &mut Expr| {
-            *e = e.map_loads(&mut |b, indices| Expr::load(b, f(b, &indices)));
+            if e.loads() {
+                *e = e.map_loads(&mut |b, indices| Some(Expr::load(b, f(b, indices)?)));
+            }
         };
         match self {
             Stmt::For(l) => l.body.iter_mut().for_each(|s| s.map_accesses(f)),
@@ -305,7 +307,9 @@ impl Stmt {
                 a.indices.iter_mut().for_each(&mut in_loads);
                 in_loads(&mut a.value);
                 a.mask.iter_mut().for_each(&mut in_loads);
-                a.indices = f(a.buffer, &a.indices);
+                if let Some(indices) = f(a.buffer, &a.indices) {
+                    a.indices = indices;
+                }
             }
             Stmt::Check { cond: e, .. } | Stmt::Prefetch { offset: e, .. } => in_loads(e),
         }

@@ -409,10 +409,7 @@ pub(crate) fn rewrite_loads(
     f: &mut impl FnMut(&[Expr]) -> Expr,
 ) {
     p.block_mut(block).map_statement(|e| {
-        e.rewrite(&mut |e| match e.kind() {
-            ExprKind::Load(b, indices) if *b == buffer => Some(f(indices)),
-            _ => None,
-        })
+        e.map_loads(&mut |b, indices| (b == buffer).then(|| f(indices)))
     });
 }
 

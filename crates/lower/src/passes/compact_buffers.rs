@@ -5,7 +5,7 @@
 //! which all run at once. Parameters keep their shape.
 
 use crate::LowerError;
-use crate::nest::{Nest, Stmt, loads, walk};
+use crate::nest::{Nest, Stmt, walk};
 use ir::affine::Ranges;
 use ir::region::{RegionDim, hull, span};
 use ir::simplify::simplify;
@@ -24,10 +24,6 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     let mut rebase: BTreeMap<BufferId, Rebase> = BTreeMap::new();
     for (b, accesses) in accesses(nest) {
         let storage = nest.storage(b);
-        let fixed = nest.program.buffer(b).role != Role::Intermediate;
-        if fixed || storage.temporary {
-            continue;
-        }
         let outside: Vec<VarId> = match storage.site.and_then(|s| paths.get(&s)) {
             Some((path, _)) => path.clone(),
             None => vec![],
@@ -47,10 +43,7 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
         );
     }
     for s in nest.prepare.iter_mut().chain(&mut nest.kernel) {
-        s.map_accesses(&mut |b, indices| match rebase.get(&b) {
-            Some(r) => rebased(r, indices, &ranges),
-            None => indices.to_vec(),
-        });
+        s.map_accesses(&mut |b, indices| Some(rebased(rebase.get(&b)?, indices, &ranges)));
     }
     Ok(())
 }
@@ -72,10 +65,14 @@ fn loop_paths(nest: &Nest) -> BTreeMap<VarId, (Vec<VarId>, Option<i64>)> {
     out
 }
 
-/// The index lists of all loads and stores of every buffer.
+/// The index lists of all loads and stores of every buffer that may shrink.
 fn accesses(nest: &Nest) -> BTreeMap<BufferId, Vec<Vec<Expr>>> {
     let mut out: BTreeMap<BufferId, Vec<Vec<Expr>>> = BTreeMap::new();
     let mut add = |b: BufferId, indices: &[Expr]| {
+        let fixed = nest.program.buffer(b).role != Role::Intermediate;
+        if fixed || nest.storage(b).temporary {
+            return;
+        }
         let list = out.entry(b).or_default();
         if !list.iter().any(|i| i == indices) {
             list.push(indices.to_vec());
@@ -87,9 +84,7 @@ fn accesses(nest: &Nest) -> BTreeMap<BufferId, Vec<Vec<Expr>>> {
                 add(a.buffer, &a.indices);
             }
             for e in s.exprs() {
-                for (b, indices) in loads(e) {
-                    add(b, indices);
-                }
+                e.visit_loads(&mut add);
             }
         });
     }

@@ -45,7 +45,7 @@ pub(crate) fn flatten(nest: &mut Nest) -> Result<(), LowerError> {
         ..
     } = nest;
     for s in prepare.iter_mut().chain(kernel) {
-        s.map_accesses(&mut |b, indices| vec![offset(storage, b, indices)]);
+        s.map_accesses(&mut |b, indices| Some(vec![offset(storage, b, indices)]));
     }
     Ok(())
 }

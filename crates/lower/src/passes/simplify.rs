@@ -8,9 +8,8 @@ use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
 use ir::simplify::{simplify as canonical, simplify_sum};
-use ir::{BinaryOp, Expr, ExprKind, VarId};
+use ir::{BinaryOp, Expr, ExprKind, ExprMap, VarId};
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
@@ -23,13 +22,21 @@ pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
 /// What was simplified before: unrolled code repeats conditions and offsets.
 #[derive(Default)]
 struct Simplifier {
-    known: HashMap<Expr, Known>,
+    known: ExprMap<Known>,
 }
 
 struct Known {
     vars: Vec<VarId>,
     /// The simplest forms by the ranges of the variables, on which alone they depend.
     forms: Vec<(Vec<Option<Interval>>, Expr)>,
+}
+
+impl Known {
+    fn form(&self, r: &Ranges) -> Option<&Expr> {
+        let here = self.vars.iter().map(|v| r.get(*v));
+        let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
+        self.forms.iter().find(same).map(|(_, form)| form)
+    }
 }
 
 impl Simplifier {
@@ -41,26 +48,17 @@ impl Simplifier {
     }
 
     fn canonical(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        if matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..)) {
-            return e.clone();
+        match e.kind() {
+            ExprKind::Int(..) | ExprKind::Float(..) => e.clone(),
+            _ => self.once(e, r, |_| canonical(e, r)),
         }
-        let known = self.known.entry(e.clone()).or_insert_with(|| Known {
-            vars: e.vars(),
-            forms: vec![],
-        });
-        let here = known.vars.iter().map(|v| r.get(*v));
-        let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
-        if let Some((_, form)) = known.forms.iter().find(same) {
-            return form.clone();
-        }
-        let form = canonical(e, r);
-        known.forms.push((here.collect(), form.clone()));
-        form
     }
 
     fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
-            ExprKind::Load(..) => e.map_children(|offset| self.offset(offset, r)),
+            ExprKind::Load(..) => self.once(e, r, |pass| {
+                e.map_children(|offset| pass.offset(offset, r))
+            }),
             _ => e.map_children(|c| self.with_simple_offsets(c, r)),
         }
     }
@@ -72,6 +70,21 @@ impl Simplifier {
             _ => simplify_sum(e, r, &mut |quotient| self.canonical(quotient, r))
                 .unwrap_or_else(|| self.canonical(e, r)),
         }
+    }
+
+    /// The simplest form of an expression, which `simple` gives if it was not asked for before.
+    fn once(&mut self, e: &Expr, r: &Ranges, simple: impl FnOnce(&mut Simplifier) -> Expr) -> Expr {
+        if let Some(form) = self.known.get(e).and_then(|known| known.form(r)) {
+            return form.clone();
+        }
+        let form = simple(self);
+        let known = self.known.entry(e.clone()).or_insert_with(|| Known {
+            vars: e.vars(),
+            forms: vec![],
+        });
+        let ranges = known.vars.iter().map(|v| r.get(*v)).collect();
+        known.forms.push((ranges, form.clone()));
+        form
     }
 
     fn stmts(&mut self, stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {

@@ -6,7 +6,7 @@
 
 use crate::LowerError;
 use crate::nest::{For, Nest, Stmt, count};
-use ir::{Annotation, Expr, LoopKind};
+use ir::{Annotation, Expr, ExprKind, ExprMap, LoopKind, VarId};
 
 pub(crate) fn unroll(nest: &mut Nest, limit: usize) -> Result<(), LowerError> {
     let mut failed = None;
@@ -119,5 +119,32 @@ impl Unroller<'_> {
 }
 
 fn copy(l: &For, at: &Expr) -> Vec<Stmt> {
-    l.body.iter().map(|s| s.with_var(l.var, at)).collect()
+    if let [one] = &l.body[..] {
+        return vec![one.with_var(l.var, at)];
+    }
+    let mut known = ExprMap::default();
+    let copies = l.body.iter();
+    copies
+        .map(|s| s.map(&mut |e| with_var(e, l.var, at, &mut known)))
+        .collect()
+}
+
+/// As [`Expr::with_var`]. Loads that several statements share stay shared, so that later passes
+/// know them again.
+fn with_var(e: &Expr, var: VarId, by: &Expr, known: &mut ExprMap<Expr>) -> Expr {
+    if !e.may_use_var(var) {
+        return e.clone();
+    }
+    if !matches!(e.kind(), ExprKind::Load(..)) {
+        return match e.loads() {
+            true => e.map_children(|c| with_var(c, var, by, known)),
+            false => e.with_var(var, by),
+        };
+    }
+    if let Some(copy) = known.get(e) {
+        return copy.clone();
+    }
+    let copy = e.with_var(var, by);
+    known.insert(e.clone(), copy.clone());
+    copy
 }
