@@ -10,6 +10,7 @@ use ir::affine::{Affine, Interval, Ranges};
 use ir::simplify::{simplify as canonical, simplify_sum};
 use ir::{BinaryOp, Expr, ExprKind, ExprMap, VarId};
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
@@ -27,15 +28,18 @@ struct Simplifier {
 
 struct Known {
     vars: Vec<VarId>,
-    /// The simplest forms by the ranges of the variables, on which alone they depend.
-    forms: Vec<(Vec<Option<Interval>>, Expr)>,
+    /// The simplest forms by the ranges of the variables, on which alone they depend: the first
+    /// one, and others.
+    first: (Vec<Option<Interval>>, Expr),
+    others: Vec<(Vec<Option<Interval>>, Expr)>,
 }
 
 impl Known {
     fn form(&self, r: &Ranges) -> Option<&Expr> {
         let here = self.vars.iter().map(|v| r.get(*v));
         let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
-        self.forms.iter().find(same).map(|(_, form)| form)
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        all.find(same).map(|(_, form)| form)
     }
 }
 
@@ -78,12 +82,18 @@ impl Simplifier {
             return form.clone();
         }
         let form = simple(self);
-        let known = self.known.entry(e.clone()).or_insert_with(|| Known {
-            vars: e.vars(),
-            forms: vec![],
-        });
-        let ranges = known.vars.iter().map(|v| r.get(*v)).collect();
-        known.forms.push((ranges, form.clone()));
+        let vars = e.vars();
+        let found = (vars.iter().map(|v| r.get(*v)).collect(), form.clone());
+        match self.known.entry(e.clone()) {
+            Entry::Occupied(known) => known.into_mut().others.push(found),
+            Entry::Vacant(place) => {
+                place.insert(Known {
+                    vars,
+                    first: found,
+                    others: vec![],
+                });
+            }
+        }
         form
     }
 

@@ -27,7 +27,7 @@ struct Unroller<'a> {
 
 impl Unroller<'_> {
     fn stmts(&mut self, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, LowerError> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(stmts.len());
         for s in stmts {
             match s {
                 Stmt::For(l) => out.extend(self.loop_(l)?),
@@ -45,9 +45,7 @@ impl Unroller<'_> {
         l.body = self.stmts(l.body)?;
         if l.kind == LoopKind::Unrolled {
             self.check(&l, l.extent)?;
-            return Ok((0..l.extent)
-                .flat_map(|i| copy(&l, &Expr::int(i)))
-                .collect());
+            return Ok(copies(&l, l.extent, Expr::int));
         }
         let factor = l.annotations.iter().find_map(|a| match a {
             Annotation::UnrollBy(f) if *f > 1 => Some((*f).min(l.extent)),
@@ -77,7 +75,7 @@ impl Unroller<'_> {
         }
         let mut out = Vec::new();
         if main == 1 {
-            out.extend((0..f).flat_map(|i| copy(&l, &Expr::int(i))));
+            out.extend(copies(&l, f, Expr::int));
         } else {
             let var = self.nest.program.add_var(l.name.clone());
             let at = |i: i64| Expr::var(var) * f + i;
@@ -85,7 +83,7 @@ impl Unroller<'_> {
                 var,
                 extent: main,
                 annotations,
-                body: (0..f).flat_map(|i| copy(&l, &at(i))).collect(),
+                body: copies(&l, f, at),
                 ..l.clone_header()
             }));
         }
@@ -116,6 +114,15 @@ impl Unroller<'_> {
         }
         Ok(())
     }
+}
+
+/// The bodies of the first iterations, with a value each for the variable.
+fn copies(l: &For, iterations: i64, at: impl Fn(i64) -> Expr) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(l.body.len() * iterations.max(0) as usize);
+    for i in 0..iterations {
+        out.extend(copy(l, &at(i)));
+    }
+    out
 }
 
 fn copy(l: &For, at: &Expr) -> Vec<Stmt> {
