@@ -236,11 +236,11 @@ pub(crate) fn walk<'a>(
 
 /// Statements that are not loops or ifs.
 pub(crate) fn count(stmts: &[Stmt]) -> usize {
-    let mut n = 0;
-    walk(stmts, &mut Vec::new(), &mut |s, _| {
-        n += usize::from(!matches!(s, Stmt::For(_) | Stmt::If { .. }));
-    });
-    n
+    let one = |s: &Stmt| match s {
+        Stmt::For(For { body: inner, .. }) | Stmt::If { then: inner, .. } => count(inner),
+        _ => 1,
+    };
+    stmts.iter().map(one).sum()
 }
 
 impl Stmt {

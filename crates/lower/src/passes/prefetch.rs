@@ -60,6 +60,13 @@ fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
         if out.len() == MAX_LINES {
             return;
         }
+        let mut of_it = false;
+        for e in s.exprs() {
+            e.visit_loads(&mut |b, _| of_it |= b == buffer);
+        }
+        if !of_it {
+            return;
+        }
         let inner = with_lanes(&loops, s);
         let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
         for e in s.exprs() {

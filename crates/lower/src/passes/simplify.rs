@@ -7,7 +7,7 @@
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
-use ir::simplify::{simplify as canonical, simplify_sum};
+use ir::simplify::{is_index, simplify as canonical, simplify_sum};
 use ir::{BinaryOp, Expr, ExprKind, ExprMap, VarId};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -44,26 +44,28 @@ impl Known {
 }
 
 impl Simplifier {
+    /// Unrolled code is hundreds of copies of arithmetic on loads. No rule applies to it but those of
+    /// its operands, unless one is a constant.
     fn expr(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        match is_plain(e) {
-            true => self.with_simple_offsets(e, r),
-            false => self.canonical(e, r),
-        }
-    }
-
-    fn canonical(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        match e.kind() {
-            ExprKind::Int(..) | ExprKind::Float(..) => e.clone(),
-            _ => self.once(e, r, |_| canonical(e, r)),
-        }
-    }
-
-    fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
             ExprKind::Load(..) => self.once(e, r, |pass| {
                 e.map_children(|offset| pass.offset(offset, r))
             }),
-            _ => e.map_children(|c| self.with_simple_offsets(c, r)),
+            ExprKind::Binary(op, ..) if !op.is_comparison() && !op.is_logical() => {
+                let simple = e.map_children(|c| self.expr(c, r));
+                match is_index(&simple) || simple.children().any(is_constant) {
+                    true => self.canonical(e, r),
+                    false => simple,
+                }
+            }
+            _ => self.canonical(e, r),
+        }
+    }
+
+    fn canonical(&mut self, e: &Expr, r: &Ranges) -> Expr {
+        match is_constant(e) {
+            true => e.clone(),
+            false => self.once(e, r, |_| canonical(e, r)),
         }
     }
 
@@ -181,20 +183,8 @@ fn with_range(r: &Ranges, v: VarId, extent: i64) -> Cow<'_, Ranges> {
     with
 }
 
-/// Whether an expression is arithmetic on loads: unrolled code is hundreds of such copies, and no
-/// rule applies to them but those of their offsets.
-fn is_plain(e: &Expr) -> bool {
-    match e.kind() {
-        ExprKind::Load(..) => true,
-        ExprKind::Binary(op, a, b) => {
-            let arithmetic = matches!(
-                op,
-                BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max
-            );
-            arithmetic && is_plain(a) && is_plain(b)
-        }
-        _ => false,
-    }
+fn is_constant(e: &Expr) -> bool {
+    matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..))
 }
 
 /// The ranges where a condition holds: comparisons of one variable are used.
