@@ -256,7 +256,11 @@ fn main() {
     all.row("all points");
     let n = asked.operators.len() as f64;
     let means = logarithms.map(|sum| format!(" {:.0} |", (sum / n).exp()));
-    println!("| geometric mean | |{}{}", means.concat(), " |".repeat(PARTS.len()));
+    println!(
+        "| geometric mean | |{}{}",
+        means.concat(),
+        " |".repeat(PARTS.len())
+    );
     println!("\nLowering, by pass:");
     let mut passes: Vec<_> = all.passes.iter().collect();
     passes.sort_by(|a, b| b.1.total_cmp(a.1));

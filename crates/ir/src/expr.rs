@@ -635,8 +635,7 @@ impl Expr {
     }
 
     pub fn uses_var(&self, v: VarId) -> bool {
-        self.may_use_var(v)
-            && (self.as_var() == Some(v) || self.children().any(|c| c.uses_var(v)))
+        self.may_use_var(v) && (self.as_var() == Some(v) || self.children().any(|c| c.uses_var(v)))
     }
 
     /// Calls `f` on every load, outer ones first.

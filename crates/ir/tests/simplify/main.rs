@@ -3,7 +3,11 @@
 mod random;
 
 use ir::affine::{Affine, Interval, Ranges, bounds};
-use ir::simplify::{prove, rules::{RULES, rules_for}, simplify};
+use ir::simplify::{
+    prove,
+    rules::{RULES, rules_for},
+    simplify,
+};
 use ir::{BufferId, DType, Expr, UnaryOp, VarId};
 use rand::Rng;
 use random::{Random, same, values};

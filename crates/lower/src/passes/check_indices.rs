@@ -6,14 +6,24 @@
 //! the program's own promises.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of};
+use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of, walk};
 use ir::{BinaryOp, Expr, ExprKind, Program, UnaryOp};
 
 /// What the kernel returns when an index is out of bounds.
 pub(crate) const OUT_OF_BOUNDS: i32 = 1;
 
 pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|nest, stmts| checked(&nest.program, stmts));
+    nest.map_entries(|nest, stmts| {
+        let mut any = false;
+        walk(&stmts, &mut Vec::new(), &mut |s, _| {
+            any |= s.exprs().into_iter().any(has_loaded_index);
+            any |= matches!(s, Stmt::Assign(a) if a.indices.iter().any(has_load));
+        });
+        match any {
+            true => checked(&nest.program, stmts),
+            false => stmts,
+        }
+    });
     Ok(())
 }
 

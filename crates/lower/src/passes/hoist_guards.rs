@@ -14,11 +14,17 @@ use std::collections::BTreeSet;
 
 pub(crate) fn hoist_guards(nest: &mut Nest) -> Result<(), LowerError> {
     nest.map_entries(|_, stmts| {
-        let mut checks = false;
-        walk(&stmts, &mut Vec::new(), &mut |s, _| {
-            checks |= matches!(s, Stmt::Check { .. });
+        let (mut guards, mut checks) = (false, false);
+        walk(&stmts, &mut Vec::new(), &mut |s, _| match s {
+            Stmt::Check { .. } => checks = true,
+            Stmt::If { .. } => guards = true,
+            Stmt::For(l) => guards |= l.body.is_empty(),
+            Stmt::Assign(_) | Stmt::Prefetch { .. } => {}
         });
-        hoisted(stmts, checks)
+        match guards || checks {
+            true => hoisted(stmts, checks),
+            false => stmts,
+        }
     });
     Ok(())
 }

@@ -48,10 +48,15 @@ impl Simplifier {
     /// its operands, unless one is a constant.
     fn expr(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
-            ExprKind::Load(..) => self.once(e, r, |pass| {
-                e.map_children(|offset| pass.offset(offset, r))
-            }),
-            ExprKind::Binary(op, ..) if !op.is_comparison() && !op.is_logical() => {
+            ExprKind::Load(..) => {
+                self.once(e, r, |pass| e.map_children(|offset| pass.offset(offset, r)))
+            }
+            ExprKind::Binary(op, a, b)
+                if !op.is_comparison()
+                    && !op.is_logical()
+                    && !is_constant(a)
+                    && !is_constant(b) =>
+            {
                 let simple = e.map_children(|c| self.expr(c, r));
                 match is_index(&simple) || simple.children().any(is_constant) {
                     true => self.canonical(e, r),
