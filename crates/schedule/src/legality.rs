@@ -3,7 +3,7 @@
 use crate::nest::path;
 use crate::recover::{Access, same_iteration};
 use ir::affine::Ranges;
-use ir::region::{bound, program_ranges};
+use ir::region::{self, block_accesses, bound, program_ranges};
 use ir::{
     Axis, Block, BlockId, BufferId, Expr, IterKind, LoopId, LoopKind, Node, Program, Role, Scope,
     Usage, VarId,
@@ -132,8 +132,8 @@ fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Ve
         for w in block.writes.iter().filter(|w| w.buffer == buffer) {
             add(true, &w.indices);
         }
-        for (_, indices) in block.loads().iter().filter(|(x, _)| *x == buffer) {
-            add(false, indices);
+        for indices in block_accesses(block, buffer, region::Access::Reads) {
+            add(false, &indices);
         }
     }
     all
