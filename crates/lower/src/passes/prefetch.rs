@@ -50,10 +50,16 @@ fn annotated(s: Stmt, line: &impl Fn(BufferId) -> i64) -> Stmt {
     }
 }
 
+/// Lines whose offsets differ by constants.
+struct Fetched {
+    fixed: Vec<Expr>,
+    terms: BTreeMap<VarId, i64>,
+    lines: Vec<i64>,
+}
+
 /// The prefetches of one buffer in one iteration of `l`, `line` elements apart.
 fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
-    // Of each fixed and moving part, the lines that are fetched already.
-    let mut found: Vec<(Vec<Expr>, BTreeMap<VarId, i64>, Vec<i64>)> = Vec::new();
+    let mut found: Vec<Fetched> = Vec::new();
     let mut out = Vec::new();
     let loops = loop_extents(l);
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
@@ -80,21 +86,25 @@ fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
                 };
                 let ahead = moving.terms.get(&l.var).copied().unwrap_or(0) * distance;
                 let (terms, constants) = touched(&moving, &inner);
-                let same = |f: &(Vec<Expr>, BTreeMap<VarId, i64>, _)| f.0 == fixed && f.1 == terms;
+                let same = |f: &Fetched| f.fixed == fixed && f.terms == terms;
                 let known = found.iter().position(same).unwrap_or_else(|| {
-                    found.push((fixed, terms, vec![]));
+                    found.push(Fetched {
+                        fixed,
+                        terms,
+                        lines: vec![],
+                    });
                     found.len() - 1
                 });
-                let (fixed, terms, fetched) = &mut found[known];
+                let fetched = &mut found[known];
                 for constant in constants {
                     let at = (constant + ahead).div_euclid(line);
-                    if out.len() < MAX_LINES && !fetched.contains(&at) {
-                        fetched.push(at);
+                    if out.len() < MAX_LINES && !fetched.lines.contains(&at) {
+                        fetched.lines.push(at);
                         let moved = Affine {
-                            terms: terms.clone(),
+                            terms: fetched.terms.clone(),
                             constant: at * line,
                         };
-                        let offset = fixed.iter().fold(moved.to_expr(), |sum, e| sum + e);
+                        let offset = fetched.fixed.iter().fold(moved.to_expr(), |sum, e| sum + e);
                         out.push(Stmt::Prefetch { buffer, offset });
                     }
                 }
