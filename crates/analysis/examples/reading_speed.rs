@@ -2,14 +2,15 @@
 //! of the spaces of some operators, on one core.
 //!
 //! Stage 1 reads loops: it makes the candidate and its program, lowers it and counts the cache lines
-//! that move. `--replay` makes the program as a builder does, from the candidate's trace. Stage 2 also generates code, decodes it and analyses it. All times are CPU
-//! time of the thread. Points that cannot be built are left out.
+//! that move. `--replay` makes the program as a builder does, from the candidate's trace. Stage 2 also generates code,
+//! decodes it and analyses it. `--columns` makes the row of a learned model, which needs stage 1: its speed is told from a
+//! point on and from lowered code on. All times are CPU time of the thread. Points that cannot be built are left out.
 //!
 //! `cargo run --release -p analysis --example reading_speed -- [--points N] [--threads N]
-//! [--loops] [--replay] [--features FILE] [OPERATOR ...]`: `--loops` does stage 1 alone, and `--features`
+//! [--loops] [--columns] [--replay] [--features FILE] [OPERATOR ...]`: `--loops` does no stage 2, and `--features`
 //! writes what was read of each point, to compare two versions.
 
-use analysis::{Entry, Features, loops};
+use analysis::{Entry, Features, columns, loops};
 use ir::{Isa, Program, Target};
 use llvm::{Compiler, Decoder, Emit};
 use lower::{LowerOptions, PassObserver};
@@ -33,23 +34,30 @@ const OPERATORS: [&str; 8] = [
 ];
 /// The processor whose cycles are counted.
 const SCORED: &str = "znver3";
-/// Parts of the two stages, in their order.
-const PARTS: [&str; 7] = [
+/// Parts in their order.
+const PARTS: [&str; 8] = [
     "candidate",
     "replay",
     "lower",
     "movement",
+    "columns",
     "llvm",
     "decode",
     "analyse",
 ];
-/// How many of them the first stage has.
-const FIRST_STAGE: usize = 4;
+/// Ways to read, and the parts that each takes; without its last one a way was not asked for.
+const WAYS: [(&str, &[usize]); 4] = [
+    ("loops", &[0, 1, 2, 3]),
+    ("columns", &[0, 1, 2, 3, 4]),
+    ("columns of code", &[3, 4]),
+    ("machine code", &[0, 1, 2, 3, 5, 6, 7]),
+];
 
 struct Asked {
     points: usize,
     threads: u32,
     loops: bool,
+    columns: bool,
     replay: bool,
     features: Option<String>,
     operators: Vec<String>,
@@ -61,6 +69,7 @@ impl Asked {
             points: 50,
             threads: 1,
             loops: false,
+            columns: false,
             replay: false,
             features: None,
             operators: vec![],
@@ -73,6 +82,7 @@ impl Asked {
                 "--points" => asked.points = number(value()) as usize,
                 "--threads" => asked.threads = number(value()),
                 "--loops" => asked.loops = true,
+                "--columns" => asked.columns = true,
                 "--replay" => asked.replay = true,
                 "--features" => asked.features = Some(value()),
                 _ => asked.operators.push(arg),
@@ -117,13 +127,22 @@ impl Spent {
         }
     }
 
+    /// Points a second of each way to read; NaN for one that was not asked for.
+    fn rates(&self) -> [f64; WAYS.len()] {
+        WAYS.map(|(_, parts)| {
+            let seconds = parts.iter().map(|p| self.seconds[*p]);
+            match seconds.clone().next_back() {
+                Some(last) if last > 0.0 => self.points as f64 / seconds.sum::<f64>(),
+                _ => f64::NAN,
+            }
+        })
+    }
+
     fn row(&self, name: &str) {
         let n = self.points as f64;
-        let stage = |parts: usize| n / self.seconds[..parts].iter().sum::<f64>();
-        let (first, second) = (stage(FIRST_STAGE), stage(PARTS.len()));
-        print!("| {name} | {} | {first:.0} | {second:.1} |", self.points);
+        let rates = self.rates().map(|r| format!(" {r:.0} |"));
         let us = self.seconds.map(|s| format!(" {:.0} |", s / n * 1e6));
-        println!("{}", us.concat());
+        println!("| {name} | {n} |{}{}", rates.concat(), us.concat());
     }
 }
 
@@ -135,14 +154,14 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What is read of a point; none if it cannot be built.
+    /// What is read of a point, and the row of it; none if it cannot be built.
     fn read(
         &self,
         program: &Program,
         space: &Space,
         point: &Point,
         spent: &mut Spent,
-    ) -> Option<Features> {
+    ) -> Option<(Features, Vec<f64>)> {
         let Target::Cpu(cpu) = &self.target;
         let mut own = Spent {
             points: 1,
@@ -164,26 +183,30 @@ impl Reader<'_> {
             *own.passes.entry(t.pass).or_default() += t.time_ns as f64 * 1e-9;
         }
         let mut features = own.part(3, || loops(&code, cpu));
+        let mut row = vec![];
+        if self.asked.columns {
+            row = own.part(4, || columns(&code, &features, cpu));
+        }
         if !self.asked.loops {
             let emit = Emit {
                 identity: true,
                 ..Emit::default()
             };
-            let compiled = own.part(4, || self.compiler.compile(&code, emit)).ok()?;
-            let functions = own.part(5, || self.decoder.functions(&compiled.object));
+            let compiled = own.part(5, || self.compiler.compile(&code, emit)).ok()?;
+            let functions = own.part(6, || self.decoder.functions(&compiled.object));
             let functions = functions.ok()?;
             let entry = Entry {
                 name: "kernel",
                 threads: cpu.threads,
             };
             let model = self.decoder.model();
-            features.machine = Some(own.part(6, || {
+            features.machine = Some(own.part(7, || {
                 let found = analysis::analyse(&code, &functions, model, entry);
                 analysis::machine(&code, &found, cpu)
             }));
         }
         spent.add(&own);
-        Some(features)
+        Some((features, row))
     }
 
     /// Reads points of an operator's tasks; the text has what was read of each.
@@ -215,17 +238,29 @@ fn main() {
         decoder: Decoder::with_model(&target, SCORED).unwrap_or_else(|e| panic!("{e}")),
         target,
     };
+    let rates = WAYS.map(|(way, _)| format!(" {way}/s |"));
     let names = PARTS.map(|p| format!(" {p} us |"));
-    println!("| operator | points | loops/s | code/s |{}", names.concat());
-    println!("|---|{}", "---:|".repeat(3 + PARTS.len()));
+    println!("| operator | points |{}{}", rates.concat(), names.concat());
+    println!("|---|{}", "---:|".repeat(1 + WAYS.len() + PARTS.len()));
     let mut all = Spent::default();
     let mut text = String::new();
+    let mut logarithms = [0.0; WAYS.len()];
     for name in &asked.operators {
         let spent = reader.operator(name, &mut text);
         spent.row(name);
         all.add(&spent);
+        for (sum, rate) in logarithms.iter_mut().zip(spent.rates()) {
+            *sum += rate.ln();
+        }
     }
-    all.row("all");
+    all.row("all points");
+    let n = asked.operators.len() as f64;
+    let means = logarithms.map(|sum| format!(" {:.0} |", (sum / n).exp()));
+    println!(
+        "| geometric mean | |{}{}",
+        means.concat(),
+        " |".repeat(PARTS.len())
+    );
     println!("\nLowering, by pass:");
     let mut passes: Vec<_> = all.passes.iter().collect();
     passes.sort_by(|a, b| b.1.total_cmp(a.1));

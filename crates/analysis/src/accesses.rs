@@ -5,7 +5,7 @@
 //! kept in sets.
 
 use ir::affine::{Affine, Interval, bounds};
-use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp, VarId};
+use ir::{BinaryOp, DType, Expr, ExprKind, ExprMap, UnaryOp, VarId};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -99,6 +99,8 @@ pub(crate) struct Forms {
     /// Of each sum, by rising factors.
     terms: Vec<Vec<(Term, i64)>>,
     affine: Vec<(VarId, i64)>,
+    /// What offsets are: unrolled code repeats them.
+    known: ExprMap<(Form, i64)>,
 }
 
 impl Forms {
@@ -109,11 +111,21 @@ impl Forms {
             numbers: HashMap::new(),
             terms: vec![],
             affine: vec![],
+            known: ExprMap::default(),
         }
     }
 
     /// The sum and the constant of an offset.
     pub fn of(&mut self, offset: &Expr) -> (Form, i64) {
+        if let Some(known) = self.known.get(offset) {
+            return *known;
+        }
+        let found = self.read(offset);
+        self.known.insert(offset.clone(), found);
+        found
+    }
+
+    fn read(&mut self, offset: &Expr) -> (Form, i64) {
         let mut sum = (Vec::new(), 0);
         self.add(offset, 1, &mut sum);
         let (mut terms, constant) = sum;

@@ -8,9 +8,13 @@
 //! `And` and `Or` evaluate the right side only when the left does not decide.
 
 use crate::program::{BufferId, Program, VarId};
-use std::hash::{Hash, Hasher};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use tensor::DType;
+
+/// A table by expressions, which keep their hash: to look one up that is shared takes no walk.
+pub type ExprMap<T> = HashMap<Expr, T, BuildHasherDefault<Mixer>>;
 
 /// A scalar expression. Cloning shares the tree.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,10 +39,10 @@ struct Facts {
 
 impl Facts {
     fn of(kind: &ExprKind) -> Facts {
-        let mut hasher = Mixer(0);
+        let mut hasher = Mixer::default();
         kind.hash(&mut hasher);
         Facts {
-            hash: hasher.finish() as u32,
+            hash: (hasher.finish() >> u32::BITS) as u32,
             ..Facts::of_parts(kind)
         }
     }
@@ -90,7 +94,8 @@ impl Hash for Expr {
 }
 
 /// A hasher of a few words. It is run for every node that is made.
-struct Mixer(u64);
+#[derive(Default)]
+pub struct Mixer(u64);
 
 impl Mixer {
     fn word(&mut self, word: u64) {
@@ -117,7 +122,7 @@ impl Hasher for Mixer {
     }
 
     fn finish(&self) -> u64 {
-        self.0 >> u32::BITS
+        self.0
     }
 }
 
@@ -518,6 +523,14 @@ impl Expr {
             ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {
                 return self.clone();
             }
+            // Most loads of lowered code. What stays needs no list.
+            ExprKind::Load(b, indices) if indices.len() == 1 => {
+                let offset = f(&indices[0]);
+                if offset == indices[0] {
+                    return self.clone();
+                }
+                return Expr::load(*b, [offset]);
+            }
             ExprKind::Load(b, indices) => ExprKind::Load(*b, indices.iter().map(f).collect()),
             ExprKind::Unary(op, a) => ExprKind::Unary(*op, f(a)),
             ExprKind::Cast(d, a) => ExprKind::Cast(*d, f(a)),
@@ -543,6 +556,20 @@ impl Expr {
     pub fn rewrite(&self, f: &mut impl FnMut(&Expr) -> Option<Expr>) -> Expr {
         let mapped = self.map_children(|c| c.rewrite(f));
         f(&mapped).unwrap_or(mapped)
+    }
+
+    /// Puts `f(buffer, indices)` for every load, if that is something, after the loads in its
+    /// indices were replaced. What does not load is shared and not walked.
+    pub fn map_loads(&self, f: &mut impl FnMut(BufferId, &[Expr]) -> Option<Expr>) -> Expr {
+        if !self.0.facts.loads {
+            return self.clone();
+        }
+        let mapped = self.map_children(|c| c.map_loads(f));
+        let other = match mapped.kind() {
+            ExprKind::Load(b, indices) => f(*b, indices),
+            _ => None,
+        };
+        other.unwrap_or(mapped)
     }
 
     /// Calls `f` on this node and every node below it, parents first.
@@ -576,9 +603,14 @@ impl Expr {
         }
     }
 
+    /// Whether the variable may occur: false if it does not for sure. Takes no walk.
+    pub fn may_use_var(&self, v: VarId) -> bool {
+        self.0.facts.vars & Facts::bit(v) != 0
+    }
+
     /// Replaces one variable. What does not use it is shared and not walked.
     pub fn with_var(&self, var: VarId, by: &Expr) -> Expr {
-        if self.0.facts.vars & Facts::bit(var) == 0 {
+        if !self.may_use_var(var) {
             return self.clone();
         }
         match self.as_var() {
@@ -603,8 +635,7 @@ impl Expr {
     }
 
     pub fn uses_var(&self, v: VarId) -> bool {
-        self.0.facts.vars & Facts::bit(v) != 0
-            && (self.as_var() == Some(v) || self.children().any(|c| c.uses_var(v)))
+        self.may_use_var(v) && (self.as_var() == Some(v) || self.children().any(|c| c.uses_var(v)))
     }
 
     /// Calls `f` on every load, outer ones first.

@@ -19,7 +19,7 @@ pub mod text;
 pub mod usage;
 pub mod verify;
 
-pub use expr::{BinaryOp, Expr, ExprKind, UnaryOp};
+pub use expr::{BinaryOp, Expr, ExprKind, ExprMap, UnaryOp};
 pub use program::{
     Annotation, Axis, Block, BlockId, Buffer, BufferId, Iter, IterKind, Loop, LoopId, LoopKind,
     Node, Program, Reducer, Reduction, Role, Scope, TensorOp, Var, VarId, View, Write,

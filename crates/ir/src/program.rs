@@ -12,6 +12,7 @@
 //! them by name.
 
 use crate::expr::Expr;
+use std::sync::Arc;
 use tensor::DType;
 
 macro_rules! id {
@@ -248,13 +249,16 @@ pub struct Block {
 }
 
 /// A program: parameters, and a forest of loops with blocks as leaves.
+///
+/// A clone shares all entries of the arenas until one of the two changes them: steps and lowering
+/// work on clones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub name: String,
-    vars: Vec<Var>,
-    buffers: Vec<Buffer>,
-    loops: Vec<Loop>,
-    blocks: Vec<Block>,
+    vars: Vec<Arc<Var>>,
+    buffers: Vec<Arc<Buffer>>,
+    loops: Vec<Arc<Loop>>,
+    blocks: Vec<Arc<Block>>,
     /// Parameters in argument order.
     pub params: Vec<BufferId>,
     pub body: Vec<Node>,
@@ -381,7 +385,7 @@ impl Program {
     }
 
     pub fn add_var(&mut self, name: impl Into<String>) -> VarId {
-        self.vars.push(Var { name: name.into() });
+        self.vars.push(Arc::new(Var { name: name.into() }));
         VarId(self.vars.len() as u32 - 1)
     }
 
@@ -391,13 +395,13 @@ impl Program {
         if buffer.role != Role::Intermediate {
             self.params.push(id);
         }
-        self.buffers.push(buffer);
+        self.buffers.push(Arc::new(buffer));
         id
     }
 
     /// Adds a loop that is not yet part of the body.
     pub fn add_loop(&mut self, l: Loop) -> LoopId {
-        self.loops.push(l);
+        self.loops.push(Arc::new(l));
         LoopId(self.loops.len() as u32 - 1)
     }
 
@@ -417,7 +421,7 @@ impl Program {
 
     /// Adds a block that is not yet part of the body.
     pub fn add_block(&mut self, b: Block) -> BlockId {
-        self.blocks.push(b);
+        self.blocks.push(Arc::new(b));
         BlockId(self.blocks.len() as u32 - 1)
     }
 
@@ -434,7 +438,7 @@ impl Program {
     }
 
     pub fn buffer_mut(&mut self, id: BufferId) -> &mut Buffer {
-        &mut self.buffers[id.index()]
+        Arc::make_mut(&mut self.buffers[id.index()])
     }
 
     pub fn buffer_ids(&self) -> impl Iterator<Item = BufferId> + use<> {
@@ -447,7 +451,7 @@ impl Program {
     }
 
     pub fn loop_mut(&mut self, id: LoopId) -> &mut Loop {
-        &mut self.loops[id.index()]
+        Arc::make_mut(&mut self.loops[id.index()])
     }
 
     /// An arena entry; it may no longer be part of the body.
@@ -456,7 +460,7 @@ impl Program {
     }
 
     pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.index()]
+        Arc::make_mut(&mut self.blocks[id.index()])
     }
 
     /// Loops of the arena, whether or not part of the body.
@@ -479,7 +483,7 @@ impl Program {
 
     pub fn children_mut(&mut self, parent: Option<LoopId>) -> &mut Vec<Node> {
         match parent {
-            Some(l) => &mut self.loops[l.index()].body,
+            Some(l) => &mut self.loop_mut(l).body,
             None => &mut self.body,
         }
     }

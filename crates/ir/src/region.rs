@@ -139,8 +139,13 @@ pub fn accessed(
 pub fn block_accesses(block: &Block, buffer: BufferId, access: Access) -> Vec<Vec<Expr>> {
     let mut out = Vec::new();
     if access.reads() {
-        let loads = block.loads().into_iter();
-        out.extend(loads.filter(|(b, _)| *b == buffer).map(|(_, i)| i));
+        for e in block.statement() {
+            e.visit_loads(&mut |b, indices| {
+                if b == buffer {
+                    out.push(indices.to_vec());
+                }
+            });
+        }
     }
     if access.writes() {
         let writes = block.writes.iter().filter(|w| w.buffer == buffer);

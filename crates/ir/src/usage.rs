@@ -133,7 +133,7 @@ impl Block {
     }
 
     /// Every index and value of the statement.
-    fn statement(&self) -> impl Iterator<Item = &crate::Expr> {
+    pub(crate) fn statement(&self) -> impl Iterator<Item = &crate::Expr> {
         self.writes
             .iter()
             .flat_map(|w| w.indices.iter().chain([&w.value]))

@@ -236,11 +236,11 @@ pub(crate) fn walk<'a>(
 
 /// Statements that are not loops or ifs.
 pub(crate) fn count(stmts: &[Stmt]) -> usize {
-    let mut n = 0;
-    walk(stmts, &mut Vec::new(), &mut |s, _| {
-        n += usize::from(!matches!(s, Stmt::For(_) | Stmt::If { .. }));
-    });
-    n
+    let one = |s: &Stmt| match s {
+        Stmt::For(For { body: inner, .. }) | Stmt::If { then: inner, .. } => count(inner),
+        _ => 1,
+    };
+    stmts.iter().map(one).sum()
 }
 
 impl Stmt {
@@ -286,6 +286,32 @@ impl Stmt {
                 buffer: *buffer,
                 offset: f(offset),
             },
+        }
+    }
+
+    /// Puts other indices, where there are some, into every access, those of nested statements
+    /// included. The indices of a load are seen after the loads in them.
+    pub fn map_accesses(&mut self, f: &mut impl FnMut(BufferId, &[Expr]) -> Option<Vec<Expr>>) {
+        let mut in_loads = |e: &mut Expr| {
+            if e.loads() {
+                *e = e.map_loads(&mut |b, indices| Some(Expr::load(b, f(b, indices)?)));
+            }
+        };
+        match self {
+            Stmt::For(l) => l.body.iter_mut().for_each(|s| s.map_accesses(f)),
+            Stmt::If { cond, then } => {
+                in_loads(cond);
+                then.iter_mut().for_each(|s| s.map_accesses(f));
+            }
+            Stmt::Assign(a) => {
+                a.indices.iter_mut().for_each(&mut in_loads);
+                in_loads(&mut a.value);
+                a.mask.iter_mut().for_each(&mut in_loads);
+                if let Some(indices) = f(a.buffer, &a.indices) {
+                    a.indices = indices;
+                }
+            }
+            Stmt::Check { cond: e, .. } | Stmt::Prefetch { offset: e, .. } => in_loads(e),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::nest::path;
 use crate::recover::{Access, same_iteration};
 use ir::affine::Ranges;
-use ir::region::{bound, program_ranges};
+use ir::region::{self, block_accesses, bound, program_ranges};
 use ir::{
     Axis, Block, BlockId, BufferId, Expr, IterKind, LoopId, LoopKind, Node, Program, Role, Scope,
     Usage, VarId,
@@ -81,9 +81,9 @@ pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
         for (i, a) in accesses.iter().enumerate().filter(|(_, a)| a.writes) {
             for (j, b) in accesses.iter().enumerate() {
                 let done = b.writes && j < i;
-                let pair = match i == j {
-                    true => [&a.own, &a.own],
-                    false => [&a.indices, &b.indices],
+                let pair = match &a.own {
+                    Some(own) if i == j => [own, own],
+                    _ => [&a.indices, &b.indices],
                 };
                 if !done && !same_iteration(pair[0], pair[1], var, &around, &r) {
                     let name = &p.buffer(buffer).name;
@@ -109,8 +109,9 @@ struct Touch {
     writes: bool,
     indices: Access,
     /// As `indices`, and the bindings of the iteration variables that they tell: where a
-    /// tile is cut, those are in a smaller range than the loops that they are bound to.
-    own: Access,
+    /// tile is cut, those are in a smaller range than the loops that they are bound to. Of
+    /// writes only.
+    own: Option<Access>,
 }
 
 /// Every access of the blocks to a buffer, over loop variables.
@@ -120,19 +121,19 @@ fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Ve
         let block = p.block(*b);
         let mut add = |writes: bool, indices: &[Expr]| {
             let bound: Vec<Expr> = indices.iter().map(|i| bound(block, i)).collect();
-            let own = [&bound[..], &told(block, indices, r)].concat();
+            let own = || [&bound[..], &told(block, indices, r)].concat();
             all.push(Touch {
                 block: *b,
                 writes,
                 indices: Access::new(&bound, r),
-                own: Access::new(&own, r),
+                own: writes.then(|| Access::new(&own(), r)),
             });
         };
         for w in block.writes.iter().filter(|w| w.buffer == buffer) {
             add(true, &w.indices);
         }
-        for (_, indices) in block.loads().iter().filter(|(x, _)| *x == buffer) {
-            add(false, indices);
+        for indices in block_accesses(block, buffer, region::Access::Reads) {
+            add(false, &indices);
         }
     }
     all

@@ -408,12 +408,8 @@ pub(crate) fn rewrite_loads(
     buffer: BufferId,
     f: &mut impl FnMut(&[Expr]) -> Expr,
 ) {
-    p.block_mut(block).map_statement(|e| {
-        e.rewrite(&mut |e| match e.kind() {
-            ExprKind::Load(b, indices) if *b == buffer => Some(f(indices)),
-            _ => None,
-        })
-    });
+    p.block_mut(block)
+        .map_statement(|e| e.map_loads(&mut |b, indices| (b == buffer).then(|| f(indices))));
 }
 
 /// A block `name` over axes `(name, extent)` that stores `value` to `to`, both

@@ -9,17 +9,21 @@
 use ir::affine::{Ranges, bounds};
 use ir::simplify::simplify;
 use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
+use std::rc::Rc;
 
 /// The indices of one access, over loop variables.
 pub(crate) struct Access {
     /// `None`: an index that tells nothing.
-    dims: Vec<Option<Sum>>,
+    dims: Vec<Option<Rc<Sum>>>,
 }
 
 impl Access {
     pub(crate) fn new(indices: &[Expr], r: &Ranges) -> Access {
         Access {
-            dims: indices.iter().map(|e| sum_of(&simplify(e, r), r)).collect(),
+            dims: indices
+                .iter()
+                .map(|e| sum_of(&simplify(e, r), r).map(Rc::new))
+                .collect(),
         }
     }
 }
@@ -55,15 +59,15 @@ pub(crate) fn same_iteration(
     fixed: &[VarId],
     r: &Ranges,
 ) -> bool {
+    if r.get(var).is_some_and(|i| i.lo == i.hi) {
+        return true;
+    }
     let mut facts = Facts {
         vars: fixed.to_vec(),
         atoms: Vec::new(),
         covered: Vec::new(),
         pairs: Vec::new(),
     };
-    if r.get(var).is_some_and(|i| i.lo == i.hi) {
-        return true;
-    }
     for (x, y) in a.dims.iter().zip(&b.dims) {
         if let (Some(x), Some(y)) = (x, y) {
             facts.pairs.push((x.clone(), y.clone()));
@@ -83,7 +87,7 @@ struct Facts {
     atoms: Vec<Atom>,
     /// Sources whose values follow from their digits.
     covered: Vec<Expr>,
-    pairs: Vec<(Sum, Sum)>,
+    pairs: Vec<(Rc<Sum>, Rc<Sum>)>,
 }
 
 impl Facts {
@@ -165,6 +169,7 @@ impl Facts {
                 let whole = sum_of(&source, r);
                 let itself = |s: &Sum| s.terms.len() == 1 && s.terms[0].atom.source == source;
                 if let Some(s) = whole.filter(|s| !itself(s)) {
+                    let s = Rc::new(s);
                     self.pairs.push((s.clone(), s));
                 }
             }

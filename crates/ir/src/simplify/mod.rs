@@ -44,7 +44,7 @@ pub fn simplify(e: &Expr, r: &Ranges) -> Expr {
         return node;
     }
     for _ in 0..MAX_STEPS_PER_NODE {
-        let next = rules::RULES
+        let next = rules::rules_for(&node)
             .iter()
             .find_map(|(_, rule)| rule(&node, r).filter(|n| *n != node));
         let Some(next) = next else { break };

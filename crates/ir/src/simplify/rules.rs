@@ -45,6 +45,23 @@ pub const RULES: &[(&str, Rule)] = &[
     ("float_identity", float_identity),
 ];
 
+/// The rules that may change a node. On arithmetic that is no index, which unrolled code is
+/// made of, most rules do nothing.
+pub fn rules_for(e: &Expr) -> &'static [(&'static str, Rule)] {
+    const OF_NUMBERS: &[(&str, Rule)] = &[
+        ("fold_constants", fold_constants),
+        ("float_identity", float_identity),
+    ];
+    let arithmetic = match e.kind() {
+        ExprKind::Binary(op, ..) => !op.is_comparison() && !op.is_logical(),
+        _ => false,
+    };
+    match arithmetic && !is_index(e) {
+        true => OF_NUMBERS,
+        false => RULES,
+    }
+}
+
 pub(super) fn binary(e: &Expr) -> Option<(BinaryOp, &Expr, &Expr)> {
     match e.kind() {
         ExprKind::Binary(op, a, b) => Some((*op, a, b)),

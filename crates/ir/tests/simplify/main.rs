@@ -3,7 +3,11 @@
 mod random;
 
 use ir::affine::{Affine, Interval, Ranges, bounds};
-use ir::simplify::{prove, rules::RULES, simplify};
+use ir::simplify::{
+    prove,
+    rules::{RULES, rules_for},
+    simplify,
+};
 use ir::{BufferId, DType, Expr, UnaryOp, VarId};
 use rand::Rng;
 use random::{Random, same, values};
@@ -34,6 +38,8 @@ fn every_rule_alone_keeps_values_and_fires() {
         let mut names = vec!["itself"];
         for (name, rule) in RULES {
             if let Some(f) = rule(&e, &random.ranges).filter(|f| *f != e) {
+                let tried = rules_for(&e).iter().any(|(other, _)| other == name);
+                assert!(tried, "{name} applies to {e:?} and is not tried");
                 all.push((f, dtype));
                 names.push(name);
                 *fired.entry(name).or_default() += 1;

@@ -6,22 +6,32 @@
 //! the program's own promises.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of};
+use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of, walk};
 use ir::{BinaryOp, Expr, ExprKind, Program, UnaryOp};
 
 /// What the kernel returns when an index is out of bounds.
 pub(crate) const OUT_OF_BOUNDS: i32 = 1;
 
 pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|nest, stmts| checked(&nest.program, stmts));
+    nest.map_entries(|nest, stmts| {
+        let mut any = false;
+        walk(&stmts, &mut Vec::new(), &mut |s, _| {
+            any |= s.exprs().into_iter().any(has_loaded_index);
+            any |= matches!(s, Stmt::Assign(a) if a.indices.iter().any(has_load));
+        });
+        match any {
+            true => checked(&nest.program, stmts),
+            false => stmts,
+        }
+    });
     Ok(())
 }
 
 fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(stmts.len());
     for s in stmts {
         let mut checks = Vec::new();
-        for e in s.exprs().iter().filter(|e| has_load(e)) {
+        for e in s.exprs().into_iter().filter(|e| has_loaded_index(e)) {
             collect(p, e, &mut Vec::new(), &mut checks);
         }
         if let Stmt::Assign(a) = &s {
@@ -44,6 +54,12 @@ fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
         });
     }
     out
+}
+
+fn has_loaded_index(e: &Expr) -> bool {
+    let mut found = false;
+    e.visit_loads(&mut |_, indices| found |= indices.iter().any(has_load));
+    found
 }
 
 /// Checks of the loads in `e`, an inner load before the one that it indexes

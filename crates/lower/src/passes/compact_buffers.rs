@@ -5,11 +5,11 @@
 //! which all run at once. Parameters keep their shape.
 
 use crate::LowerError;
-use crate::nest::{Assign, Nest, Stmt, loads, walk};
+use crate::nest::{Nest, Stmt, walk};
 use ir::affine::Ranges;
 use ir::region::{RegionDim, hull, span};
 use ir::simplify::simplify;
-use ir::{BufferId, Expr, ExprKind, LoopKind, Role, VarId};
+use ir::{BufferId, Expr, LoopKind, Role, VarId};
 use std::collections::BTreeMap;
 
 /// How the indices of one buffer change.
@@ -24,10 +24,6 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     let mut rebase: BTreeMap<BufferId, Rebase> = BTreeMap::new();
     for (b, accesses) in accesses(nest) {
         let storage = nest.storage(b);
-        let fixed = nest.program.buffer(b).role != Role::Intermediate;
-        if fixed || storage.temporary {
-            continue;
-        }
         let outside: Vec<VarId> = match storage.site.and_then(|s| paths.get(&s)) {
             Some((path, _)) => path.clone(),
             None => vec![],
@@ -46,7 +42,9 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
             },
         );
     }
-    nest.map_entries(|_, stmts| stmts.iter().map(|s| rebased(s, &rebase, &ranges)).collect());
+    for s in nest.prepare.iter_mut().chain(&mut nest.kernel) {
+        s.map_accesses(&mut |b, indices| Some(rebased(rebase.get(&b)?, indices, &ranges)));
+    }
     Ok(())
 }
 
@@ -67,10 +65,14 @@ fn loop_paths(nest: &Nest) -> BTreeMap<VarId, (Vec<VarId>, Option<i64>)> {
     out
 }
 
-/// The index lists of all loads and stores of every buffer.
+/// The index lists of all loads and stores of every buffer that may shrink.
 fn accesses(nest: &Nest) -> BTreeMap<BufferId, Vec<Vec<Expr>>> {
     let mut out: BTreeMap<BufferId, Vec<Vec<Expr>>> = BTreeMap::new();
     let mut add = |b: BufferId, indices: &[Expr]| {
+        let fixed = nest.program.buffer(b).role != Role::Intermediate;
+        if fixed || nest.storage(b).temporary {
+            return;
+        }
         let list = out.entry(b).or_default();
         if !list.iter().any(|i| i == indices) {
             list.push(indices.to_vec());
@@ -82,9 +84,7 @@ fn accesses(nest: &Nest) -> BTreeMap<BufferId, Vec<Vec<Expr>>> {
                 add(a.buffer, &a.indices);
             }
             for e in s.exprs() {
-                for (b, indices) in loads(e) {
-                    add(b, indices);
-                }
+                e.visit_loads(&mut add);
             }
         });
     }
@@ -129,48 +129,14 @@ fn region(
     shape.iter().enumerate().map(of).collect()
 }
 
-fn rebased(s: &Stmt, rebase: &BTreeMap<BufferId, Rebase>, ranges: &Ranges) -> Stmt {
-    let indices = |b: BufferId, indices: &[Expr]| -> Vec<Expr> {
-        let Some(r) = rebase.get(&b) else {
-            return indices.to_vec();
-        };
-        let moved = indices
-            .iter()
-            .zip(&r.mins)
-            .map(|(i, min)| match min.as_int() {
-                Some(0) => i.clone(),
-                _ => simplify(&(i - min), ranges),
-            });
-        moved.chain(r.lane.map(Expr::var)).collect()
-    };
-    let in_loads = &mut |e: &Expr| {
-        e.rewrite(&mut |e| match e.kind() {
-            ExprKind::Load(b, i) => Some(Expr::load(*b, indices(*b, i))),
-            _ => None,
-        })
-    };
-    stores_rebased(s.map(in_loads), &indices)
-}
-
-fn stores_rebased(s: Stmt, indices: &impl Fn(BufferId, &[Expr]) -> Vec<Expr>) -> Stmt {
-    let all = |list: Vec<Stmt>| {
-        list.into_iter()
-            .map(|s| stores_rebased(s, indices))
-            .collect()
-    };
-    match s {
-        Stmt::For(mut l) => {
-            l.body = all(l.body);
-            Stmt::For(l)
-        }
-        Stmt::If { cond, then } => Stmt::If {
-            cond,
-            then: all(then),
-        },
-        Stmt::Assign(a) => Stmt::Assign(Assign {
-            indices: indices(a.buffer, &a.indices),
-            ..a
-        }),
-        other => other,
-    }
+/// The indices of an access to a buffer that starts elsewhere.
+fn rebased(r: &Rebase, indices: &[Expr], ranges: &Ranges) -> Vec<Expr> {
+    let moved = indices
+        .iter()
+        .zip(&r.mins)
+        .map(|(i, min)| match min.as_int() {
+            Some(0) => i.clone(),
+            _ => simplify(&(i - min), ranges),
+        });
+    moved.chain(r.lane.map(Expr::var)).collect()
 }

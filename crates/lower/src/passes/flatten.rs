@@ -4,8 +4,8 @@
 //! dimensions of extent 1 contribute nothing.
 
 use crate::LowerError;
-use crate::nest::{Assign, Nest, Stmt, Storage};
-use ir::{BufferId, Expr, ExprKind};
+use crate::nest::{Nest, Storage};
+use ir::{BufferId, Expr};
 
 /// Larger buffers would overflow byte offsets on real machines.
 const MAX_BYTES: i64 = 1 << 47;
@@ -38,7 +38,15 @@ pub(crate) fn flatten(nest: &mut Nest) -> Result<(), LowerError> {
             false => last.expect("checked above") + 1,
         };
     }
-    nest.map_entries(|nest, stmts| stmts.into_iter().map(|s| flat(&nest.storage, s)).collect());
+    let Nest {
+        storage,
+        prepare,
+        kernel,
+        ..
+    } = nest;
+    for s in prepare.iter_mut().chain(kernel) {
+        s.map_accesses(&mut |b, indices| Some(vec![offset(storage, b, indices)]));
+    }
     Ok(())
 }
 
@@ -68,34 +76,5 @@ fn offset(storage: &[Storage], b: BufferId, indices: &[Expr]) -> Expr {
         (None, c) => Expr::int(c),
         (Some(sum), 0) => sum,
         (Some(sum), c) => sum + c,
-    }
-}
-
-fn flat(storage: &[Storage], s: Stmt) -> Stmt {
-    let in_loads = s.map(&mut |e| {
-        e.rewrite(&mut |e| match e.kind() {
-            ExprKind::Load(b, i) => Some(Expr::load(*b, vec![offset(storage, *b, i)])),
-            _ => None,
-        })
-    });
-    stores(storage, in_loads)
-}
-
-fn stores(storage: &[Storage], s: Stmt) -> Stmt {
-    let all = |list: Vec<Stmt>| list.into_iter().map(|s| stores(storage, s)).collect();
-    match s {
-        Stmt::For(mut l) => {
-            l.body = all(l.body);
-            Stmt::For(l)
-        }
-        Stmt::If { cond, then } => Stmt::If {
-            cond,
-            then: all(then),
-        },
-        Stmt::Assign(a) => {
-            let indices = vec![offset(storage, a.buffer, &a.indices)];
-            Stmt::Assign(Assign { indices, ..a })
-        }
-        other => other,
     }
 }

@@ -8,27 +8,40 @@
 //! reduction loops. Conditions with loads stay where they are.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, conjuncts, guarded, has_load};
+use crate::nest::{For, Nest, Stmt, conjuncts, guarded, has_load, walk};
 use ir::{BinaryOp, BufferId, Expr, ExprKind, LoopKind, VarId};
 use std::collections::BTreeSet;
 
 pub(crate) fn hoist_guards(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|_, stmts| hoisted(stmts));
+    nest.map_entries(|_, stmts| {
+        let (mut guards, mut checks) = (false, false);
+        walk(&stmts, &mut Vec::new(), &mut |s, _| match s {
+            Stmt::Check { .. } => checks = true,
+            Stmt::If { .. } => guards = true,
+            Stmt::For(l) => guards |= l.body.is_empty(),
+            Stmt::Assign(_) | Stmt::Prefetch { .. } => {}
+        });
+        match guards || checks {
+            true => hoisted(stmts, checks),
+            false => stmts,
+        }
+    });
     Ok(())
 }
 
-fn hoisted(stmts: Vec<Stmt>) -> Vec<Stmt> {
-    let mut out: Vec<Stmt> = Vec::new();
+/// `checks`: whether there may be some.
+fn hoisted(stmts: Vec<Stmt>, checks: bool) -> Vec<Stmt> {
+    let mut out: Vec<Stmt> = Vec::with_capacity(stmts.len());
     for s in stmts {
         match s {
             Stmt::For(mut l) => {
-                l.body = hoisted(l.body);
-                for s in leave_loop(l) {
+                l.body = hoisted(l.body, checks);
+                for s in leave_loop(l, checks) {
                     push(&mut out, s);
                 }
             }
             Stmt::If { cond, then } => {
-                let then = hoisted(then);
+                let then = hoisted(then, checks);
                 for s in nested(conjuncts(&cond), then) {
                     push(&mut out, s);
                 }
@@ -83,12 +96,16 @@ fn push(out: &mut Vec<Stmt>, s: Stmt) {
 }
 
 /// The loop, with what does not depend on it outside.
-fn leave_loop(mut l: For) -> Vec<Stmt> {
+fn leave_loop(mut l: For, checks: bool) -> Vec<Stmt> {
     let mut before = Vec::new();
-    let written: BTreeSet<BufferId> = l.body.iter().flat_map(|s| s.written()).collect();
+    // Only checks ask for what is written.
+    let written: BTreeSet<BufferId> = match checks {
+        true => l.body.iter().flat_map(|s| s.written()).collect(),
+        false => BTreeSet::new(),
+    };
     let mut body = std::mem::take(&mut l.body);
     while let Some(s) = first_leaves(&mut body, &l, &written) {
-        before.extend(hoisted(s));
+        before.extend(hoisted(s, checks));
     }
     l.body = body;
     if l.body.is_empty() {

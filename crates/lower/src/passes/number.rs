@@ -8,13 +8,17 @@ use crate::flat::{AccessId, Stmt as FlatStmt};
 use crate::flat::{
     AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, FlatLoopId, LaneOffsets, LoopInfo, Store,
 };
-use crate::nest::{Assign, Entry, Nest, Stmt};
+use crate::nest::{Assign, Entry, Nest, Stmt, walk};
 use ir::affine::Ranges;
 use ir::{BufferId, Expr, LoopKind, Role, VarId};
-use std::collections::BTreeSet;
 
 pub(crate) fn number(mut nest: Nest) -> Code {
-    let loaded: BTreeSet<BufferId> = nest.kernel.iter().flat_map(Stmt::loaded).collect();
+    let mut loaded = vec![false; nest.storage.len()];
+    walk(&nest.kernel, &mut Vec::new(), &mut |s, _| {
+        for e in s.exprs() {
+            e.visit_loads(&mut |b, _| loaded[b.index()] = true);
+        }
+    });
     let prepare = std::mem::take(&mut nest.prepare);
     let kernel = std::mem::take(&mut nest.kernel);
     let p = &nest.program;
@@ -50,7 +54,7 @@ pub(crate) fn number(mut nest: Nest) -> Code {
         .params
         .iter()
         .copied()
-        .filter(|b| !constant(b) || loaded.contains(b));
+        .filter(|b| !constant(b) || loaded[b.index()]);
     Code {
         name: p.name.clone(),
         vars: (0..p.var_count())

@@ -36,6 +36,9 @@ struct Access {
 
 #[derive(Default)]
 struct Survey {
+    /// Whether the place of each buffer is open.
+    open: Vec<bool>,
+    /// Of these buffers.
     accesses: BTreeMap<BufferId, Vec<Access>>,
     /// Variable and last position of each loop, by node number.
     vars: BTreeMap<usize, VarId>,
@@ -55,15 +58,15 @@ struct Request {
 pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     let (mut shared, mut private) = (0, 0);
     for entry in [Entry::Prepare, Entry::Kernel] {
-        let mut survey = Survey::default();
+        let open = |b: BufferId| role_place(nest, b).is_none();
+        let mut survey = Survey {
+            open: nest.program.buffer_ids().map(open).collect(),
+            ..Survey::default()
+        };
         survey.stmts(nest.stmts(entry), &Rc::from([]), None);
         let mut requests = Vec::new();
         let mut stack_left = MAX_STACK_TOTAL;
         for (b, accesses) in &survey.accesses {
-            if let Some(place) = role_place(nest, *b) {
-                nest.storage_mut(*b).place = Some(place);
-                continue;
-            }
             let spill = spill(nest, *b, accesses);
             if spill.is_none() && may_be_registers(nest, *b) {
                 nest.storage_mut(*b).place = Some(BufferPlace::Register);
@@ -308,6 +311,9 @@ impl Survey {
         parallel: Option<usize>,
         at: usize,
     ) {
+        if !self.open[b.index()] {
+            return;
+        }
         let access = Access {
             lanes: access_lanes(offset, lane),
             offset: offset.clone(),

@@ -50,35 +50,61 @@ fn annotated(s: Stmt, line: &impl Fn(BufferId) -> i64) -> Stmt {
     }
 }
 
+/// Lines whose offsets differ by constants.
+struct Fetched {
+    fixed: Vec<Expr>,
+    terms: BTreeMap<VarId, i64>,
+    lines: Vec<i64>,
+}
+
 /// The prefetches of one buffer in one iteration of `l`, `line` elements apart.
 fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
-    let mut found: Vec<(Vec<Expr>, BTreeMap<VarId, i64>, i64)> = Vec::new();
+    let mut found: Vec<Fetched> = Vec::new();
     let mut out = Vec::new();
     let loops = loop_extents(l);
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
         if out.len() == MAX_LINES {
             return;
         }
+        let mut of_it = false;
+        for e in s.exprs() {
+            e.visit_loads(&mut |b, _| of_it |= b == buffer);
+        }
+        if !of_it {
+            return;
+        }
+        let inner = with_lanes(&loops, s);
+        let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
         for e in s.exprs() {
             // An index that is loaded may be none where nothing guards it.
             let of_buffer =
                 |(b, offset): &(BufferId, &[Expr])| *b == buffer && !has_load(&offset[0]);
             for (_, offset) in loads(e).into_iter().filter(of_buffer) {
-                let inner = with_lanes(&loops, s);
-                let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
                 let fixed = fixed_part(&offset[0], &moves);
                 let Some(moving) = affine_part(&offset[0], &fixed) else {
                     continue;
                 };
                 let ahead = moving.terms.get(&l.var).copied().unwrap_or(0) * distance;
-                for (terms, constant) in touched(&moving, &inner) {
-                    let constant = (constant + ahead).div_euclid(line);
-                    let key = (fixed.clone(), terms.clone(), constant);
-                    if out.len() < MAX_LINES && !found.contains(&key) {
-                        let constant = constant * line;
-                        let moved = Affine { terms, constant }.to_expr();
-                        let offset = key.0.iter().fold(moved, |sum, e| sum + e);
-                        found.push(key);
+                let (terms, constants) = touched(&moving, &inner);
+                let same = |f: &Fetched| f.fixed == fixed && f.terms == terms;
+                let known = found.iter().position(same).unwrap_or_else(|| {
+                    found.push(Fetched {
+                        fixed,
+                        terms,
+                        lines: vec![],
+                    });
+                    found.len() - 1
+                });
+                let fetched = &mut found[known];
+                for constant in constants {
+                    let at = (constant + ahead).div_euclid(line);
+                    if out.len() < MAX_LINES && !fetched.lines.contains(&at) {
+                        fetched.lines.push(at);
+                        let moved = Affine {
+                            terms: fetched.terms.clone(),
+                            constant: at * line,
+                        };
+                        let offset = fetched.fixed.iter().fold(moved.to_expr(), |sum, e| sum + e);
                         out.push(Stmt::Prefetch { buffer, offset });
                     }
                 }
@@ -134,8 +160,8 @@ fn with_lanes(loops: &BTreeMap<VarId, i64>, s: &Stmt) -> BTreeMap<VarId, i64> {
 }
 
 /// The offsets that the inner variables run through, as terms over the others
-/// and a constant. The widest steps stay at 0 when there are too many points.
-fn touched(offset: &Affine, inner: &BTreeMap<VarId, i64>) -> Vec<(BTreeMap<VarId, i64>, i64)> {
+/// and the constants. The widest steps stay at 0 when there are too many points.
+fn touched(offset: &Affine, inner: &BTreeMap<VarId, i64>) -> (BTreeMap<VarId, i64>, Vec<i64>) {
     let mut outside = offset.terms.clone();
     outside.retain(|v, _| !inner.contains_key(v));
     let inside = offset.terms.iter().filter(|(v, _)| inner.contains_key(v));
@@ -151,8 +177,5 @@ fn touched(offset: &Affine, inner: &BTreeMap<VarId, i64>) -> Vec<(BTreeMap<VarId
             .collect();
     }
     constants.sort_unstable();
-    constants
-        .into_iter()
-        .map(|c| (outside.clone(), c))
-        .collect()
+    (outside, constants)
 }

@@ -7,14 +7,14 @@
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
-use ir::simplify::{simplify as canonical, simplify_sum};
-use ir::{BinaryOp, Expr, ExprKind, VarId};
+use ir::simplify::{is_index, simplify as canonical, simplify_sum};
+use ir::{BinaryOp, Expr, ExprKind, ExprMap, VarId};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
-    // Ranges of lanes are there already, so that few statements need a table of their own.
+    // Ranges of loops and lanes are there already, so that few statements need a table of their own.
     let ranges = nest.ranges();
     nest.map_entries(|_, stmts| pass.stmts(stmts, &ranges));
     Ok(())
@@ -23,45 +23,54 @@ pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
 /// What was simplified before: unrolled code repeats conditions and offsets.
 #[derive(Default)]
 struct Simplifier {
-    known: HashMap<Expr, Known>,
+    known: ExprMap<Known>,
 }
 
 struct Known {
     vars: Vec<VarId>,
-    /// The simplest forms by the ranges of the variables, on which alone they depend.
-    forms: Vec<(Vec<Option<Interval>>, Expr)>,
+    /// The simplest forms by the ranges of the variables, on which alone they depend: the first
+    /// one, and others.
+    first: (Vec<Option<Interval>>, Expr),
+    others: Vec<(Vec<Option<Interval>>, Expr)>,
+}
+
+impl Known {
+    fn form(&self, r: &Ranges) -> Option<&Expr> {
+        let here = self.vars.iter().map(|v| r.get(*v));
+        let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        all.find(same).map(|(_, form)| form)
+    }
 }
 
 impl Simplifier {
+    /// Unrolled code is hundreds of copies of arithmetic on loads. No rule applies to it but those of
+    /// its operands, unless one is a constant.
     fn expr(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        match is_plain(e) {
-            true => self.with_simple_offsets(e, r),
-            false => self.canonical(e, r),
+        match e.kind() {
+            ExprKind::Load(..) => {
+                self.once(e, r, |pass| e.map_children(|offset| pass.offset(offset, r)))
+            }
+            ExprKind::Binary(op, a, b)
+                if !op.is_comparison()
+                    && !op.is_logical()
+                    && !is_constant(a)
+                    && !is_constant(b) =>
+            {
+                let simple = e.map_children(|c| self.expr(c, r));
+                match is_index(&simple) || simple.children().any(is_constant) {
+                    true => self.canonical(e, r),
+                    false => simple,
+                }
+            }
+            _ => self.canonical(e, r),
         }
     }
 
     fn canonical(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        if matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..)) {
-            return e.clone();
-        }
-        let known = self.known.entry(e.clone()).or_insert_with(|| Known {
-            vars: e.vars(),
-            forms: vec![],
-        });
-        let here = known.vars.iter().map(|v| r.get(*v));
-        let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
-        if let Some((_, form)) = known.forms.iter().find(same) {
-            return form.clone();
-        }
-        let form = canonical(e, r);
-        known.forms.push((here.collect(), form.clone()));
-        form
-    }
-
-    fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        match e.kind() {
-            ExprKind::Load(..) => e.map_children(|offset| self.offset(offset, r)),
-            _ => e.map_children(|c| self.with_simple_offsets(c, r)),
+        match is_constant(e) {
+            true => e.clone(),
+            false => self.once(e, r, |_| canonical(e, r)),
         }
     }
 
@@ -72,6 +81,27 @@ impl Simplifier {
             _ => simplify_sum(e, r, &mut |quotient| self.canonical(quotient, r))
                 .unwrap_or_else(|| self.canonical(e, r)),
         }
+    }
+
+    /// The simplest form of an expression, which `simple` gives if it was not asked for before.
+    fn once(&mut self, e: &Expr, r: &Ranges, simple: impl FnOnce(&mut Simplifier) -> Expr) -> Expr {
+        if let Some(form) = self.known.get(e).and_then(|known| known.form(r)) {
+            return form.clone();
+        }
+        let form = simple(self);
+        let vars = e.vars();
+        let found = (vars.iter().map(|v| r.get(*v)).collect(), form.clone());
+        match self.known.entry(e.clone()) {
+            Entry::Occupied(known) => known.into_mut().others.push(found),
+            Entry::Vacant(place) => {
+                place.insert(Known {
+                    vars,
+                    first: found,
+                    others: vec![],
+                });
+            }
+        }
+        form
     }
 
     fn stmts(&mut self, stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
@@ -110,9 +140,7 @@ impl Simplifier {
             let body = body.iter().map(|s| s.with_var(l.var, &zero));
             return self.stmts(body.collect(), r);
         }
-        let mut inside = r.clone();
-        inside.set(l.var, 0, l.extent - 1);
-        l.body = self.stmts(body, &inside);
+        l.body = self.stmts(body, &with_range(r, l.var, l.extent));
         if l.body.is_empty() {
             return vec![];
         }
@@ -120,13 +148,10 @@ impl Simplifier {
     }
 
     fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
-        let mut inside = Cow::Borrowed(r);
-        if let Some(lane) = a.lane {
-            let (lo, hi) = (0, i64::from(lane.lanes) - 1);
-            if inside.get(lane.var) != Some(Interval { lo, hi }) {
-                inside.to_mut().set(lane.var, lo, hi);
-            }
-        }
+        let mut inside = match a.lane {
+            Some(lane) => with_range(r, lane.var, i64::from(lane.lanes)),
+            None => Cow::Borrowed(r),
+        };
         let mask = a.mask.map(|m| self.expr(&m, &inside));
         if mask.as_ref().and_then(Expr::as_int) == Some(0) {
             return None;
@@ -153,20 +178,18 @@ impl Simplifier {
     }
 }
 
-/// Whether an expression is arithmetic on loads: unrolled code is hundreds of such copies, and no
-/// rule applies to them but those of their offsets.
-fn is_plain(e: &Expr) -> bool {
-    match e.kind() {
-        ExprKind::Load(..) => true,
-        ExprKind::Binary(op, a, b) => {
-            let arithmetic = matches!(
-                op,
-                BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max
-            );
-            arithmetic && is_plain(a) && is_plain(b)
-        }
-        _ => false,
+/// Ranges in which a variable is in `0..extent`: the same table if it says so.
+fn with_range(r: &Ranges, v: VarId, extent: i64) -> Cow<'_, Ranges> {
+    let (lo, hi) = (0, extent - 1);
+    let mut with = Cow::Borrowed(r);
+    if r.get(v) != Some(Interval { lo, hi }) {
+        with.to_mut().set(v, lo, hi);
     }
+    with
+}
+
+fn is_constant(e: &Expr) -> bool {
+    matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..))
 }
 
 /// The ranges where a condition holds: comparisons of one variable are used.

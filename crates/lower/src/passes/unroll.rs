@@ -6,7 +6,7 @@
 
 use crate::LowerError;
 use crate::nest::{For, Nest, Stmt, count};
-use ir::{Annotation, Expr, LoopKind};
+use ir::{Annotation, Expr, ExprKind, ExprMap, LoopKind, VarId};
 
 pub(crate) fn unroll(nest: &mut Nest, limit: usize) -> Result<(), LowerError> {
     let mut failed = None;
@@ -27,7 +27,7 @@ struct Unroller<'a> {
 
 impl Unroller<'_> {
     fn stmts(&mut self, stmts: Vec<Stmt>) -> Result<Vec<Stmt>, LowerError> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(stmts.len());
         for s in stmts {
             match s {
                 Stmt::For(l) => out.extend(self.loop_(l)?),
@@ -45,9 +45,7 @@ impl Unroller<'_> {
         l.body = self.stmts(l.body)?;
         if l.kind == LoopKind::Unrolled {
             self.check(&l, l.extent)?;
-            return Ok((0..l.extent)
-                .flat_map(|i| copy(&l, &Expr::int(i)))
-                .collect());
+            return Ok(copies(&l, l.extent, Expr::int));
         }
         let factor = l.annotations.iter().find_map(|a| match a {
             Annotation::UnrollBy(f) if *f > 1 => Some((*f).min(l.extent)),
@@ -77,7 +75,7 @@ impl Unroller<'_> {
         }
         let mut out = Vec::new();
         if main == 1 {
-            out.extend((0..f).flat_map(|i| copy(&l, &Expr::int(i))));
+            out.extend(copies(&l, f, Expr::int));
         } else {
             let var = self.nest.program.add_var(l.name.clone());
             let at = |i: i64| Expr::var(var) * f + i;
@@ -85,7 +83,7 @@ impl Unroller<'_> {
                 var,
                 extent: main,
                 annotations,
-                body: (0..f).flat_map(|i| copy(&l, &at(i))).collect(),
+                body: copies(&l, f, at),
                 ..l.clone_header()
             }));
         }
@@ -118,6 +116,42 @@ impl Unroller<'_> {
     }
 }
 
+/// The bodies of the first iterations, with a value each for the variable.
+fn copies(l: &For, iterations: i64, at: impl Fn(i64) -> Expr) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(l.body.len() * iterations.max(0) as usize);
+    for i in 0..iterations {
+        out.extend(copy(l, &at(i)));
+    }
+    out
+}
+
 fn copy(l: &For, at: &Expr) -> Vec<Stmt> {
-    l.body.iter().map(|s| s.with_var(l.var, at)).collect()
+    if let [one] = &l.body[..] {
+        return vec![one.with_var(l.var, at)];
+    }
+    let mut known = ExprMap::default();
+    let copies = l.body.iter();
+    copies
+        .map(|s| s.map(&mut |e| with_var(e, l.var, at, &mut known)))
+        .collect()
+}
+
+/// As [`Expr::with_var`]. Loads that several statements share stay shared, so that later passes
+/// know them again.
+fn with_var(e: &Expr, var: VarId, by: &Expr, known: &mut ExprMap<Expr>) -> Expr {
+    if !e.may_use_var(var) {
+        return e.clone();
+    }
+    if !matches!(e.kind(), ExprKind::Load(..)) {
+        return match e.loads() {
+            true => e.map_children(|c| with_var(c, var, by, known)),
+            false => e.with_var(var, by),
+        };
+    }
+    if let Some(copy) = known.get(e) {
+        return copy.clone();
+    }
+    let copy = e.with_var(var, by);
+    known.insert(e.clone(), copy.clone());
+    copy
 }
