@@ -161,6 +161,7 @@ impl Run<'_> {
             target,
             requirements,
             lookup: lookup.as_ref(),
+            saves: true,
         };
         stretched(model.stretches.clone(), most, &wanted, builders)
     }
