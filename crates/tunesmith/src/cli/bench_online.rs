@@ -34,6 +34,8 @@ pub struct OnlineSummary {
     /// Inferences after which exploring has paid, against the first alternatives; none if it does not.
     pub pays_after: Option<f64>,
     pub chosen: Vec<Chosen>,
+    /// What steps that may run together decided: to run apart, or one of their sets.
+    pub groups: Vec<Chosen>,
 }
 
 #[derive(Serialize)]
@@ -46,7 +48,7 @@ pub struct Fixed {
     pub min_ms: f64,
 }
 
-/// What was decided for one step.
+/// What was decided for one step, or for a group of steps.
 #[derive(Serialize)]
 pub struct Chosen {
     pub step: String,
@@ -139,6 +141,7 @@ pub fn measured(
             .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
         fixed: choices.iter().zip(&taken).map(of_choice).collect(),
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
+        groups: groups(&compiled, &selectors, at, pool.ctx().threads, variants),
     };
     Ok(Measured {
         summary,
@@ -184,6 +187,51 @@ fn chosen(
             alternative,
             algorithm: compiled.algorithm(&step.alternatives[alternative]),
             alternatives: step.alternatives.iter().zip(&times).map(tried).collect(),
+        });
+    }
+    found
+}
+
+/// What groups decided: the first alternative is to run apart.
+fn groups(
+    compiled: &CompiledModel,
+    selectors: &Selectors,
+    at: usize,
+    threads: u32,
+    variants: &Variants,
+) -> Vec<Chosen> {
+    let decided = selectors.decided(at, |step| variants.selection_key(at, step, threads));
+    let mut found = Vec::new();
+    for (i, group) in compiled.groups().iter().enumerate() {
+        let steps: Vec<usize> = group.steps.iter().map(|s| s.index()).collect();
+        let free = compiled.free_alternatives(steps[0]);
+        let Some(chosen) = decided[steps[0]] else {
+            continue;
+        };
+        let set = |set: usize| {
+            let of = |at: &usize| {
+                let own = &compiled.steps()[*at].alternatives;
+                compiled.algorithm(&own[compiled.free_alternatives(*at) + set])
+            };
+            steps.iter().map(of).collect::<Vec<String>>().join(" & ")
+        };
+        let names: Vec<String> = ["apart".to_string()]
+            .into_iter()
+            .chain((0..group.sets).map(set))
+            .collect();
+        let alternative = chosen.checked_sub(free).map_or(0, |set| set + 1);
+        let key = variants.selection_key(at, steps[0], threads);
+        let times = selectors.group_medians(at, i, &key);
+        let tried = |(name, time): (&String, Option<Duration>)| Tried {
+            algorithm: name.clone(),
+            median_ms: time.map(|t| t.as_secs_f64() * 1e3),
+        };
+        let step = steps.iter().map(|at| &*compiled.steps()[*at].name);
+        found.push(Chosen {
+            step: step.collect::<Vec<&str>>().join(" & "),
+            alternative,
+            algorithm: names[alternative].clone(),
+            alternatives: names.iter().zip(times).map(tried).collect(),
         });
     }
     found
@@ -268,8 +316,12 @@ pub fn text(s: &OnlineSummary) -> String {
         Some(n) if s.explored > 0 => format!("; it pays after {n:.0} inferences"),
         _ => String::new(),
     };
+    let groups = match s.groups.is_empty() {
+        true => String::new(),
+        false => steps_text(&s.groups),
+    };
     format!(
-        "{}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
+        "{}{groups}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
         steps_text(&s.chosen),
         t.text(),
         s.steps,
