@@ -20,7 +20,7 @@ use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
 use crate::model::{
-    Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Group, Manifest, State,
+    Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Manifest, State, StepGroup,
 };
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
@@ -159,7 +159,7 @@ struct LaterCalls {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Groups {
     /// Of each variant.
-    variants: Vec<Vec<Group>>,
+    variants: Vec<Vec<StepGroup>>,
 }
 
 /// What stands behind [`Stored`] in a file.

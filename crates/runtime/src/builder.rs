@@ -12,8 +12,8 @@ use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::lifetimes::{overlap, place_activations, root};
 use crate::model::{
-    Alternative, Blob, Buffer, Call, CompiledModel, Constant, Group, Inconsistent, KernelId,
-    Manifest, ModelStep, State, StepId, TensorId, TensorInfo, TensorPlace, gathered,
+    Alternative, Blob, Buffer, Call, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
+    ModelStep, State, StepGroup, StepId, TensorId, TensorInfo, TensorPlace, gathered,
 };
 use crate::pool::Pool;
 use std::collections::{BTreeSet, HashMap};
@@ -359,10 +359,10 @@ impl ModelBuilder {
         self.add(name, key_shape, choices, None)
     }
 
-    /// A group of steps, see [`Group`]; its steps are added by [`ModelBuilder::add_member`].
+    /// A group of steps, see [`StepGroup`]; its steps are added by [`ModelBuilder::add_member`].
     pub fn add_group(&mut self, sets: usize) -> GroupId {
         let steps = Vec::new();
-        self.manifest.groups.push(Group { steps, sets });
+        self.manifest.groups.push(StepGroup { steps, sets });
         self.saved.push(vec![BTreeSet::new(); sets]);
         GroupId(self.saved.len() - 1)
     }

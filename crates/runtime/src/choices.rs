@@ -86,9 +86,8 @@ impl CompiledModel {
                 }
             }
         }
-        let with_choice = |(at, _): &(usize, &Option<usize>)| {
-            self.manifest.steps[*at].alternatives.len() > 1
-        };
+        let with_choice =
+            |(at, _): &(usize, &Option<usize>)| self.manifest.steps[*at].alternatives.len() > 1;
         let of = found.iter().enumerate().filter(with_choice);
         FixedChoice {
             steps: of.filter(|(_, a)| a.is_some()).count(),

@@ -75,8 +75,7 @@ impl Grouped {
     /// The last step has run. A step that was not timed makes it no sample.
     pub fn finish(&self, open: Open) {
         if open.steps == self.steps.len() {
-            self.selector
-                .finish(open.begun, open.spent, open.disturbed);
+            self.selector.finish(open.begun, open.spent, open.disturbed);
         }
     }
 

@@ -40,7 +40,7 @@ pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use link::{External, Image};
 pub use model::{
-    Alternative, Call, CompiledModel, ConstantMemory, Group, Inconsistent, KernelId, ModelStep,
+    Alternative, Call, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepGroup,
     StepId, TensorId, TensorInfo, TensorPlace,
 };
 pub use online::Selectors;

@@ -177,14 +177,14 @@ pub struct ModelStep {
 /// In an inference all steps of a group run the same set, or each a free alternative. So what an alternative of a
 /// set writes may be read by those of later steps that are of the same set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct StepGroup {
     /// At least two, in the order they run. They have one selection key.
     pub steps: Vec<StepId>,
     /// At least one.
     pub sets: usize,
 }
 
-impl Group {
+impl StepGroup {
     /// Whether a step is the first one.
     pub fn begins_with(&self, step: usize) -> bool {
         self.steps.first().is_some_and(|s| s.index() == step)
@@ -238,7 +238,7 @@ pub(crate) struct Manifest {
     pub(crate) steps: Vec<ModelStep>,
     /// A file has them behind the manifests.
     #[serde(skip)]
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<StepGroup>,
     pub(crate) arena_bytes: u64,
 }
 
@@ -425,13 +425,13 @@ impl CompiledModel {
     }
 
     /// No step is in two of them.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[StepGroup] {
         &self.manifest.groups
     }
 
     /// The group that a step is in, by its position.
     pub fn group_of(&self, step: usize) -> Option<usize> {
-        let of = |g: &Group| g.steps.iter().any(|s| s.index() == step);
+        let of = |g: &StepGroup| g.steps.iter().any(|s| s.index() == step);
         self.manifest.groups.iter().position(of)
     }
 

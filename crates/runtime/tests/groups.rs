@@ -280,12 +280,22 @@ fn what_a_set_keeps_is_for_its_own_steps() {
         .unwrap();
     let read = b.add_step("reads", &[], &[bound(one, t, z)]);
     assert!(matches!(read, Err(BuildModelError::Role { .. })));
-    let free = b.add_member(group, "free", &[], &[&[bound(one, t, u)], &[bound(one, t, u)]]);
+    let free = b.add_member(
+        group,
+        "free",
+        &[],
+        &[&[bound(one, t, u)], &[bound(one, t, u)]],
+    );
     assert!(matches!(free, Err(BuildModelError::Role { .. })));
     let written = b.add_step("writes", &[], &[bound(one, x, t)]);
     assert!(matches!(written, Err(BuildModelError::Kept { .. })));
-    b.add_member(group, "last", &[], &[&[bound(one, x, u)], &[bound(one, t, u)]])
-        .unwrap();
+    b.add_member(
+        group,
+        "last",
+        &[],
+        &[&[bound(one, x, u)], &[bound(one, t, u)]],
+    )
+    .unwrap();
     b.mark_output(u);
     assert!(b.finish().is_ok());
 }

@@ -86,7 +86,12 @@ impl Gathered {
     fn part(&self, gathers: bool) -> Option<Program> {
         let mut p = self.program.clone();
         let own = |n: &Node| p.blocks_under(&[*n]).contains(&self.gatherer);
-        let body: Vec<Node> = p.body.iter().copied().filter(|n| own(n) == gathers).collect();
+        let body: Vec<Node> = p
+            .body
+            .iter()
+            .copied()
+            .filter(|n| own(n) == gathers)
+            .collect();
         p.body = body;
         let mut used = Vec::new();
         for b in p.block_ids() {
@@ -126,7 +131,10 @@ impl Gathered {
             }
         }
         let buffer = other.program.buffer(other.matrix);
-        self.program.buffer_mut(matrix).shape.clone_from(&buffer.shape);
+        self.program
+            .buffer_mut(matrix)
+            .shape
+            .clone_from(&buffer.shape);
         Some(())
     }
 }
@@ -149,10 +157,7 @@ fn indices(value: &Expr, of: BufferId) -> Option<Vec<Expr>> {
 /// Where the matrix of `other` has what `own` gathers: an index for each axis, over the axes of `own`.
 fn matched(own: &Gathered, other: &Gathered, operands: [BufferId; 2]) -> Option<Vec<Expr>> {
     let (wanted, given) = (&own.block().writes[0].value, &other.block().writes[0].value);
-    let [wanted_at, given_at] = [
-        indices(wanted, operands[0])?,
-        indices(given, operands[1])?,
-    ];
+    let [wanted_at, given_at] = [indices(wanted, operands[0])?, indices(given, operands[1])?];
     let shape = &other.program.buffer(operands[1]).shape;
     let extents = |g: &Gathered| -> HashMap<VarId, i64> {
         let iters = g.block().iters.iter();
@@ -235,7 +240,11 @@ fn programs(plan: &Plan, steps: [&PlanStep; 2]) -> Option<([Program; 3], Columns
         dtype: matrix.dtype,
         shape: matrix.shape.iter().map(|n| *n as usize).collect(),
     };
-    let parts = [forward.part(true)?, forward.part(false)?, gradient.part(false)?];
+    let parts = [
+        forward.part(true)?,
+        forward.part(false)?,
+        gradient.part(false)?,
+    ];
     Some((parts, columns))
 }
 

@@ -8,11 +8,11 @@ use runtime::{FixedSelector, TensorPlace};
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{Fill, fill_tensor};
+use tune::kernels::Origins;
 use tunesmith::{
     CompiledModel, DType, Host, Machine, Model, Pool, Precision, Requirements, Source, Target,
     Tensor, Workers, check, compile_plan, decided, selectors,
 };
-use tune::kernels::Origins;
 
 const THREADS: usize = 1;
 const IMAGES: [usize; 4] = [2, 3, 12, 12];
@@ -115,9 +115,7 @@ fn weight_gradients_read_what_the_forward_pass_gathered() {
     let model = Arc::new(compiled(&source, &target, &pool));
     let names = |at: usize| -> Vec<&str> {
         let steps = model.groups()[at].steps.iter();
-        steps
-            .map(|s| &*model.steps()[s.index()].name)
-            .collect()
+        steps.map(|s| &*model.steps()[s.index()].name).collect()
     };
     assert_eq!(model.groups().len(), 2);
     assert_eq!(names(0), ["conv0", "conv0.taps"]);
@@ -136,7 +134,10 @@ fn weight_gradients_read_what_the_forward_pass_gathered() {
             left.tensor(id).place != TensorPlace::Discarded
         };
         let own = choice.algorithm == columns.algorithm;
-        assert_eq!([is_kept("conv0.columns"), is_kept("conv1.columns")], [own; 2]);
+        assert_eq!(
+            [is_kept("conv0.columns"), is_kept("conv1.columns")],
+            [own; 2]
+        );
         let mut alone = Model::new(left, pool.clone()).unwrap();
         assert_eq!(trained(&mut running), trained(&mut alone));
         let found = check(&source, &target, &mut alone, 3, tolerance).unwrap();

@@ -139,7 +139,7 @@ fn files_of_older_versions_are_read() {
     // Its groups are of steps that there are.
     let mut wrong = of_all;
     let steps = vec![StepId(0), StepId(1)];
-    wrong.groups.variants[0].push(Group { steps, sets: 1 });
+    wrong.groups.variants[0].push(StepGroup { steps, sets: 1 });
     assert!(load(with_manifest(&file, &stored.bytes(&wrong).unwrap())).is_err());
 }
 
@@ -259,10 +259,7 @@ fn offsets_have_64_bits() {
     };
     stored.constants[0].0.offset = offset;
     stored.constants[2].0.offset = offset + FAR;
-    let mut bytes = with_manifest(
-        &file,
-        &stored.bytes(&behind(named([""; 3]))).unwrap(),
-    );
+    let mut bytes = with_manifest(&file, &stored.bytes(&behind(named([""; 3]))).unwrap());
     let len = u64_at(&bytes, 16) as usize;
     let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
     let end = data + offset + FAR + 64;

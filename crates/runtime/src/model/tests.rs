@@ -139,7 +139,7 @@ fn groups_that_contradict_the_steps_are_refused() {
     let twice = all.steps[0].alternatives[0].clone();
     all.steps[0].alternatives.push(twice);
     all.steps = vec![all.steps[0].clone(); 3];
-    let of = |steps: &[u32], sets| Group {
+    let of = |steps: &[u32], sets| StepGroup {
         steps: steps.iter().map(|s| StepId(*s)).collect(),
         sets,
     };
