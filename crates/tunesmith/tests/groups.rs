@@ -15,7 +15,7 @@ use tunesmith::{
 };
 
 const THREADS: usize = 1;
-const IMAGES: [usize; 4] = [2, 3, 12, 12];
+const IMAGES: [usize; 4] = [2, 3, 10, 10];
 
 /// Two convolutions, the second of which has a stride, and a linear layer.
 fn source() -> Source {
