@@ -8,6 +8,7 @@ use runtime::{CompiledModel, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use study::select::{GroupTimes, LayerTime};
 use tune::latency::{Latencies, fill_inputs, fixed_model, interleaved};
 use tune::{Error, Result};
 
@@ -141,7 +142,7 @@ pub fn measured(
             .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
         fixed: choices.iter().zip(&taken).map(of_choice).collect(),
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
-        groups: groups(&compiled, &selectors, at, pool.ctx().threads, variants),
+        groups: groups(&selectors, at, pool.ctx().threads, variants),
     };
     Ok(Measured {
         summary,
@@ -193,48 +194,19 @@ fn chosen(
 }
 
 /// What groups decided: the first alternative is to run apart.
-fn groups(
-    compiled: &CompiledModel,
-    selectors: &Selectors,
-    at: usize,
-    threads: u32,
-    variants: &Variants,
-) -> Vec<Chosen> {
-    let decided = selectors.decided(at, |step| variants.selection_key(at, step, threads));
-    let mut found = Vec::new();
-    for (i, group) in compiled.groups().iter().enumerate() {
-        let steps: Vec<usize> = group.steps.iter().map(|s| s.index()).collect();
-        let free = compiled.free_alternatives(steps[0]);
-        let Some(chosen) = decided[steps[0]] else {
-            continue;
-        };
-        let set = |set: usize| {
-            let of = |at: &usize| {
-                let own = &compiled.steps()[*at].alternatives;
-                compiled.algorithm(&own[compiled.free_alternatives(*at) + set])
-            };
-            steps.iter().map(of).collect::<Vec<String>>().join(" & ")
-        };
-        let names: Vec<String> = ["apart".to_string()]
-            .into_iter()
-            .chain((0..group.sets).map(set))
-            .collect();
-        let alternative = chosen.checked_sub(free).map_or(0, |set| set + 1);
-        let key = variants.selection_key(at, steps[0], threads);
-        let times = selectors.group_medians(at, i, &key);
-        let tried = |(name, time): (&String, Option<Duration>)| Tried {
-            algorithm: name.clone(),
-            median_ms: time.map(|t| t.as_secs_f64() * 1e3),
-        };
-        let step = steps.iter().map(|at| &*compiled.steps()[*at].name);
-        found.push(Chosen {
-            step: step.collect::<Vec<&str>>().join(" & "),
-            alternative,
-            algorithm: names[alternative].clone(),
-            alternatives: names.iter().zip(times).map(tried).collect(),
-        });
-    }
-    found
+fn groups(selectors: &Selectors, at: usize, threads: u32, variants: &Variants) -> Vec<Chosen> {
+    let tried = |t: LayerTime| Tried {
+        algorithm: t.algorithm,
+        median_ms: t.median_ms,
+    };
+    let one = |g: GroupTimes| Chosen {
+        step: g.steps,
+        alternative: g.chosen,
+        algorithm: g.alternatives[g.chosen].algorithm.clone(),
+        alternatives: g.alternatives.into_iter().map(tried).collect(),
+    };
+    let all = study::select::groups(variants, at, selectors, threads);
+    all.into_iter().map(one).collect()
 }
 
 /// Rows of the table of steps without `--wide`.
