@@ -156,10 +156,14 @@ fn chosen_online(model: &Arc<CompiledModel>, pool: &Arc<Pool>) {
         trained(&mut running);
     }
     assert!(chosen.are_decided());
-    for group in 0..model.groups().len() {
-        let key = variants.selection_key(0, 0, THREADS as u32);
-        let times = chosen.group_medians(0, group, &key);
-        assert!(times.iter().all(Option::is_some), "{times:?}");
+    let rows = study::select::groups(&variants, 0, &chosen, THREADS as u32);
+    let steps: Vec<&str> = rows.iter().map(|r| &*r.steps).collect();
+    assert_eq!(steps, ["conv0 & conv0.taps", "conv1 & conv1.taps"]);
+    for row in rows {
+        assert_eq!(row.alternatives[0].algorithm, "apart");
+        assert!(row.alternatives[1].algorithm.starts_with("columns+"));
+        let times = row.alternatives.iter().map(|t| t.median_ms);
+        assert!(times.into_iter().all(|t| t.is_some()));
     }
     let left = decided(&variants, 0, &chosen, THREADS as u32).unwrap();
     assert!(left.steps().iter().all(|s| s.alternatives.len() == 1));
