@@ -303,6 +303,11 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         &self.name
     }
 
+    /// How many there are to choose among.
+    pub fn alternatives(&self) -> usize {
+        self.names.len()
+    }
+
     /// The name of the alternative that was decided on; none while alternatives are tried.
     pub fn decision(&self, key: &K) -> Option<&str> {
         let at = self.decided_position(key)?;

@@ -19,7 +19,9 @@ mod sections;
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
-use crate::model::{Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Manifest, State};
+use crate::model::{
+    Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Manifest, State, StepGroup,
+};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
@@ -35,11 +37,13 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 7;
+pub const ARTIFACT_VERSION: u32 = 8;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
 const SINGLE_CALLS_VERSION: u32 = 6;
+/// The last version without groups of steps.
+const NO_GROUPS_VERSION: u32 = 7;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -151,6 +155,21 @@ struct LaterCalls {
     variants: Vec<Vec<CallsOfAlternative>>,
 }
 
+/// What files up to [`NO_GROUPS_VERSION`] do not have; it stands behind [`LaterCalls`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Groups {
+    /// Of each variant.
+    variants: Vec<Vec<StepGroup>>,
+}
+
+/// What stands behind [`Stored`] in a file.
+#[derive(Clone, Debug)]
+struct Behind {
+    newer: Newer,
+    later: LaterCalls,
+    groups: Groups,
+}
+
 /// The calls of an alternative behind its first one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CallsOfAlternative {
@@ -187,11 +206,10 @@ impl CallsOfAlternative {
 
 impl Stored {
     /// The manifest.
-    fn bytes(&self, newer: &Newer, later: &LaterCalls) -> postcard::Result<Vec<u8>> {
-        postcard::to_extend(
-            later,
-            postcard::to_extend(newer, postcard::to_stdvec(self)?)?,
-        )
+    fn bytes(&self, behind: &Behind) -> postcard::Result<Vec<u8>> {
+        let bytes = postcard::to_extend(&behind.newer, postcard::to_stdvec(self)?)?;
+        let bytes = postcard::to_extend(&behind.later, bytes)?;
+        postcard::to_extend(&behind.groups, bytes)
     }
 }
 
@@ -200,7 +218,7 @@ fn behind_stored(
     version: u32,
     [kernels, variants]: [usize; 2],
     bytes: &[u8],
-) -> postcard::Result<(Newer, LaterCalls)> {
+) -> postcard::Result<Behind> {
     let (newer, bytes) = match version {
         OLDEST_VERSION => {
             let newer = Newer {
@@ -211,13 +229,24 @@ fn behind_stored(
         }
         _ => postcard::take_from_bytes(bytes)?,
     };
-    let later = match version <= SINGLE_CALLS_VERSION {
-        true => LaterCalls {
+    let (later, bytes) = match version <= SINGLE_CALLS_VERSION {
+        true => {
+            let variants = vec![vec![]; variants];
+            (LaterCalls { variants }, bytes)
+        }
+        false => postcard::take_from_bytes(bytes)?,
+    };
+    let groups = match version <= NO_GROUPS_VERSION {
+        true => Groups {
             variants: vec![vec![]; variants],
         },
         false => postcard::from_bytes(bytes)?,
     };
-    Ok((newer, later))
+    Ok(Behind {
+        newer,
+        later,
+        groups,
+    })
 }
 
 #[derive(Serialize, Deserialize)]
@@ -480,16 +509,18 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
     let counts = [stored.kernels.len(), stored.variants.len()];
     let behind = behind_stored(u64_at(file, 8) as u32, counts, rest);
-    let (Newer { algorithms, states }, later) = behind.map_err(|e| inconsistent(&e.to_string()))?;
+    let behind = behind.map_err(|e| inconsistent(&e.to_string()))?;
+    let Newer { algorithms, states } = behind.newer;
+    let (later, groups) = (behind.later.variants, behind.groups.variants);
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    if [states.len(), later.variants.len()] != [stored.variants.len(); 2] {
+    if [states.len(), later.len(), groups.len()] != [stored.variants.len(); 3] {
         return Err(inconsistent(
-            "variants, their states and their calls differ in number",
+            "variants, their states, their calls and their groups differ in number",
         ));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
@@ -511,10 +542,10 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         });
     }
     let mut models = Vec::with_capacity(stored.variants.len());
-    let behind = states.into_iter().zip(later.variants);
-    for (variant, (states, later)) in stored.variants.into_iter().zip(behind) {
+    let behind = states.into_iter().zip(later).zip(groups);
+    for (variant, ((states, later), groups)) in stored.variants.into_iter().zip(behind) {
         let mut manifest = variant.manifest;
-        manifest.states = states;
+        (manifest.states, manifest.groups) = (states, groups);
         let put = later
             .into_iter()
             .try_for_each(|calls| calls.put(&mut manifest));
@@ -669,7 +700,16 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
     let later = LaterCalls {
         variants: later.collect(),
     };
-    let stored = stored.bytes(&newer, &later).map_err(io::Error::other)?;
+    let groups = models.iter().map(|m| m.manifest.groups.clone());
+    let groups = Groups {
+        variants: groups.collect(),
+    };
+    let behind = Behind {
+        newer,
+        later,
+        groups,
+    };
+    let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
     let end = area

@@ -13,7 +13,7 @@ use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::lifetimes::{overlap, place_activations, root};
 use crate::model::{
     Alternative, Blob, Buffer, Call, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
-    ModelStep, State, StepId, TensorId, TensorInfo, TensorPlace, gathered,
+    ModelStep, State, StepGroup, StepId, TensorId, TensorInfo, TensorPlace, gathered,
 };
 use crate::pool::Pool;
 use std::collections::{BTreeSet, HashMap};
@@ -63,6 +63,14 @@ pub enum BuildModelError {
     NoAlternative { step: String },
     #[error("the alternatives of step `{step}` write different tensors")]
     Outputs { step: String },
+    #[error("step `{step}` gives a group of {wanted} sets alternatives for {given}")]
+    Sets {
+        step: String,
+        wanted: usize,
+        given: usize,
+    },
+    #[error("step `{step}` writes `{tensor}`, which a group keeps for a later step")]
+    Kept { step: String, tensor: String },
     #[error("step `{step}` reads and writes overlapping parts of `{tensor}`")]
     InPlace { step: String, tensor: String },
     #[error("a view `{view}` of `{tensor}` {reason}")]
@@ -116,6 +124,10 @@ struct Written {
     new: Vec<TensorId>,
 }
 
+/// A group of a model that is being built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupId(usize);
+
 /// Identifies prepare work: what it computes, its entry, and the constants it reads.
 type PrepareKey = (u64, String, Vec<(u32, u64, u64)>);
 
@@ -134,6 +146,8 @@ pub struct ModelBuilder {
     released: BTreeSet<TensorId>,
     /// Tensors, no views, that hold values before the next step.
     written: BTreeSet<TensorId>,
+    /// Of each group and each of its sets: tensors, no views, that hold values if the set runs.
+    saved: Vec<Vec<BTreeSet<TensorId>>>,
 }
 
 impl ModelBuilder {
@@ -154,6 +168,7 @@ impl ModelBuilder {
                 states: Vec::new(),
                 kernels: Vec::new(),
                 steps: Vec::new(),
+                groups: Vec::new(),
                 arena_bytes: 0,
             },
             constants: Vec::new(),
@@ -163,6 +178,7 @@ impl ModelBuilder {
             used: BTreeSet::new(),
             released: BTreeSet::new(),
             written: BTreeSet::new(),
+            saved: Vec::new(),
         }
     }
 
@@ -340,34 +356,76 @@ impl ModelBuilder {
         key_shape: &[i64],
         choices: &[&[BoundKernel<'_>]],
     ) -> Result<StepId, BuildModelError> {
+        self.add(name, key_shape, choices, None)
+    }
+
+    /// A group of steps, see [`StepGroup`]; its steps are added by [`ModelBuilder::add_member`].
+    pub fn add_group(&mut self, sets: usize) -> GroupId {
+        let steps = Vec::new();
+        self.manifest.groups.push(StepGroup { steps, sets });
+        self.saved.push(vec![BTreeSet::new(); sets]);
+        GroupId(self.saved.len() - 1)
+    }
+
+    /// As [`ModelBuilder::add_stretch`], of a step of a group. The last choices are those of the group's sets. What
+    /// one of them writes alone is kept for the choices of later steps that are of the same set.
+    pub fn add_member(
+        &mut self,
+        group: GroupId,
+        name: &str,
+        key_shape: &[i64],
+        choices: &[&[BoundKernel<'_>]],
+    ) -> Result<StepId, BuildModelError> {
+        let id = self.add(name, key_shape, choices, Some(group))?;
+        self.manifest.groups[group.0].steps.push(id);
+        Ok(id)
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        key_shape: &[i64],
+        choices: &[&[BoundKernel<'_>]],
+        group: Option<GroupId>,
+    ) -> Result<StepId, BuildModelError> {
         let step = || name.to_string();
+        let sets = group.map_or(0, |g| self.saved[g.0].len());
+        let free = choices.len().saturating_sub(sets);
+        if free == 0 && sets > 0 {
+            return Err(BuildModelError::Sets {
+                step: step(),
+                wanted: sets,
+                given: choices.len(),
+            });
+        }
         let mut alternatives = Vec::with_capacity(choices.len());
         let mut written: Vec<Written> = Vec::with_capacity(choices.len());
-        for choice in choices {
-            let mut own = Written::default();
-            let calls = self.bind_all(name, choice, &mut own);
-            for id in &own.new {
-                self.written.remove(id);
-            }
-            alternatives.push(Alternative { calls: calls? });
+        for (at, choice) in choices.iter().enumerate() {
+            let set = group.zip(at.checked_sub(free));
+            let (calls, own) = self.bind_choice(name, choice, set)?;
+            alternatives.push(Alternative { calls });
             written.push(own);
         }
-        let sets = written.iter().map(|w| w.all.clone());
-        let common = sets.reduce(|common, w| &common & &w);
+        let all = written.iter().map(|w| w.all.clone());
+        let common = all.reduce(|common, w| &common & &w);
         let common = common.ok_or_else(|| BuildModelError::NoAlternative { step: step() })?;
-        if written.iter().any(|w| !w.results.is_subset(&common)) {
+        if written[..free]
+            .iter()
+            .any(|w| !w.results.is_subset(&common))
+        {
             return Err(BuildModelError::Outputs { step: step() });
         }
-        for id in alternatives
-            .iter()
-            .flat_map(|a| &a.calls)
-            .flat_map(|c| &c.args)
-        {
+        let calls = alternatives.iter().flat_map(|a| &a.calls);
+        for id in calls.flat_map(|c| &c.args) {
             self.used.insert(root(&self.manifest.tensors, *id).0);
         }
-        for id in common {
-            self.written.insert(self.root(id).0);
+        let common: BTreeSet<TensorId> = common.into_iter().map(|id| self.root(id).0).collect();
+        if let Some(g) = group {
+            for (saved, w) in self.saved[g.0].iter_mut().zip(&written[free..]) {
+                saved.extend(w.new.iter().filter(|id| !common.contains(id)));
+            }
         }
+        self.written.extend(common);
         let index = self.manifest.steps.len();
         let key_shape = key_shape.to_vec();
         self.manifest.steps.push(ModelStep {
@@ -376,6 +434,33 @@ impl ModelBuilder {
             alternatives,
         });
         Ok(StepId(index as u32))
+    }
+
+    /// Binds one choice, which may be of a set of a group. It writes nothing that other sets keep, and reads only what
+    /// its own set has kept.
+    fn bind_choice(
+        &mut self,
+        step: &str,
+        choice: &[BoundKernel<'_>],
+        set: Option<(GroupId, usize)>,
+    ) -> Result<(Vec<Call>, Written), BuildModelError> {
+        let own_set = set.map(|(g, at)| &self.saved[g.0][at]);
+        let kept: Vec<TensorId> = own_set.into_iter().flatten().copied().collect();
+        self.written.extend(&kept);
+        let mut own = Written::default();
+        let calls = self.bind_all(step, choice, &mut own);
+        for id in own.new.iter().chain(&kept) {
+            self.written.remove(id);
+        }
+        let roots = own.all.iter().map(|id| self.root(*id).0);
+        let all_kept = |id: &TensorId| self.saved.iter().flatten().any(|s| s.contains(id));
+        if let Some(id) = roots.into_iter().find(all_kept) {
+            return Err(BuildModelError::Kept {
+                step: step.to_string(),
+                tensor: self.manifest.tensors[id.index()].name.clone(),
+            });
+        }
+        Ok((calls?, own))
     }
 
     /// Binds the kernels of one choice, each of which may read what those before it write.

@@ -42,33 +42,58 @@ impl CompiledModel {
     }
 
     /// The first alternatives of all steps. Then for each algorithm that a step with a choice has, in the
-    /// order of their names: the first alternatives with it, and those of steps without it.
+    /// order of their names: the first alternatives with it, and those of steps without it. A group runs a set
+    /// if its first step has the algorithm in that set alone.
     pub fn fixed_choices(&self) -> Vec<FixedChoice> {
         let first = FixedChoice {
             algorithm: String::new(),
             steps: self.steps_with_choice().count(),
             alternatives: vec![0; self.manifest.steps.len()],
         };
-        let all = self.steps_with_choice().flat_map(|s| &s.alternatives);
-        let mut names: BTreeSet<String> = all.map(|a| self.algorithm(a)).collect();
-        names.remove("");
-        let of = |name: String| {
-            let position = |s: &ModelStep| {
-                let mut alternatives = s.alternatives.iter();
-                alternatives.position(|a| self.algorithm(a) == name)
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        for (at, step) in self.manifest.steps.iter().enumerate() {
+            let begins = self.manifest.groups.iter().any(|g| g.begins_with(at));
+            let count = match begins {
+                true => step.alternatives.len(),
+                false => self.free_alternatives(at),
             };
-            let steps = self.manifest.steps.iter();
-            let alternatives = steps.map(|s| position(s).unwrap_or(0)).collect();
-            FixedChoice {
-                steps: self.steps_with_choice().filter_map(position).count(),
-                alternatives,
-                algorithm: name.clone(),
+            if step.alternatives.len() > 1 {
+                let all = step.alternatives[..count].iter();
+                names.extend(all.map(|a| self.algorithm(a)));
             }
-        };
-        [first]
-            .into_iter()
-            .chain(names.into_iter().map(of))
-            .collect()
+        }
+        names.remove("");
+        let all = names.into_iter().map(|name| self.with_algorithm(name));
+        [first].into_iter().chain(all).collect()
+    }
+
+    /// The first alternatives with an algorithm, where steps have it.
+    fn with_algorithm(&self, algorithm: String) -> FixedChoice {
+        let count = self.manifest.steps.len();
+        let mut found: Vec<Option<usize>> = vec![None; count];
+        let has = |a: &Alternative| self.algorithm(a) == algorithm;
+        for (at, step) in self.manifest.steps.iter().enumerate() {
+            let free = &step.alternatives[..self.free_alternatives(at)];
+            found[at] = free.iter().position(has);
+        }
+        for steps in self.manifest.groups.iter().map(|g| &g.steps) {
+            let first = steps[0].index();
+            let all = &self.manifest.steps[first].alternatives;
+            let set = all[self.free_alternatives(first)..].iter().position(has);
+            if let (None, Some(set)) = (found[first], set) {
+                for at in steps.iter().map(|s| s.index()) {
+                    found[at] = Some(self.free_alternatives(at) + set);
+                }
+            }
+        }
+        let with_choice =
+            |(at, _): &(usize, &Option<usize>)| self.manifest.steps[*at].alternatives.len() > 1;
+        let of = found.iter().enumerate().filter(with_choice);
+        FixedChoice {
+            steps: of.filter(|(_, a)| a.is_some()).count(),
+            alternatives: found.iter().map(|a| a.unwrap_or(0)).collect(),
+            algorithm,
+        }
     }
 
     /// The model with one alternative a step: the chosen ones, by [`StepId::index`](crate::StepId::index),
@@ -80,12 +105,19 @@ impl CompiledModel {
     /// Constants are copied, so that memory of this model that nobody else needs is free when it is dropped.
     ///
     /// # Panics
-    /// If a step does not have so many alternatives.
+    /// If a step does not have so many alternatives, or the steps of a group do not run the same set.
     #[must_use]
     pub fn with_choices(&self, choices: &[usize]) -> CompiledModel {
         let mut manifest = self.manifest.clone();
+        let chosen = |at: usize| choices.get(at).copied().unwrap_or(0);
+        for group in std::mem::take(&mut manifest.groups) {
+            let steps = group.steps.iter().map(|s| s.index());
+            let sets = steps.map(|at| chosen(at).checked_sub(self.free_alternatives(at)));
+            let sets: BTreeSet<Option<usize>> = sets.collect();
+            assert!(sets.len() < 2, "the steps of a group run sets {sets:?}");
+        }
         for (at, step) in manifest.steps.iter_mut().enumerate() {
-            let choice = choices.get(at).copied().unwrap_or(0);
+            let choice = chosen(at);
             let count = step.alternatives.len();
             assert!(choice < count, "choice {choice} of {count} for step {at}");
             step.alternatives.swap(0, choice);

@@ -11,6 +11,7 @@ mod builder;
 mod choices;
 pub mod dtype_name;
 mod elf;
+mod groups;
 mod guard;
 mod host;
 mod kernel;
@@ -31,7 +32,7 @@ pub use abi::{
     ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
 };
 pub use artifact::{ARTIFACT_VERSION, LoadError, MAGIC as ARTIFACT_MAGIC, SaveError};
-pub use builder::{BoundKernel, BuildModelError, ModelBuilder};
+pub use builder::{BoundKernel, BuildModelError, GroupId, ModelBuilder};
 pub use choices::FixedChoice;
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
@@ -39,8 +40,8 @@ pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use link::{External, Image};
 pub use model::{
-    Alternative, Call, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
-    TensorId, TensorInfo, TensorPlace,
+    Alternative, Call, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepGroup,
+    StepId, TensorId, TensorInfo, TensorPlace,
 };
 pub use online::Selectors;
 pub use plan::{BufferUse, MemoryPlan, plan_memory};

@@ -9,6 +9,7 @@ use crate::abi::{WORKSPACE_ALIGN, align_up};
 use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use tensor::{AlignedBytes, Crop, DType, row_major_strides};
@@ -171,6 +172,25 @@ pub struct ModelStep {
     pub alternatives: Vec<Alternative>,
 }
 
+/// Steps that may run together. The last alternatives of each step are one for each set; those before them are free.
+///
+/// In an inference all steps of a group run the same set, or each a free alternative. So what an alternative of a
+/// set writes may be read by those of later steps that are of the same set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepGroup {
+    /// At least two, in the order they run. They have one selection key.
+    pub steps: Vec<StepId>,
+    /// At least one.
+    pub sets: usize,
+}
+
+impl StepGroup {
+    /// Whether a step is the first one.
+    pub fn begins_with(&self, step: usize) -> bool {
+        self.steps.first().is_some_and(|s| s.index() == step)
+    }
+}
+
 impl ModelStep {
     /// The calls of all alternatives.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
@@ -216,6 +236,9 @@ pub(crate) struct Manifest {
     #[serde(skip)]
     pub(crate) kernels: Vec<Arc<BuiltKernel>>,
     pub(crate) steps: Vec<ModelStep>,
+    /// A file has them behind the manifests.
+    #[serde(skip)]
+    pub(crate) groups: Vec<StepGroup>,
     pub(crate) arena_bytes: u64,
 }
 
@@ -401,6 +424,27 @@ impl CompiledModel {
         &self.manifest.steps
     }
 
+    /// No step is in two of them.
+    pub fn groups(&self) -> &[StepGroup] {
+        &self.manifest.groups
+    }
+
+    /// The group that a step is in, by its position.
+    pub fn group_of(&self, step: usize) -> Option<usize> {
+        let of = |g: &StepGroup| g.steps.iter().any(|s| s.index() == step);
+        self.manifest.groups.iter().position(of)
+    }
+
+    /// How many alternatives of a step are of no set of its group. They are the first ones.
+    ///
+    /// # Panics
+    /// If there is no such step.
+    pub fn free_alternatives(&self, step: usize) -> usize {
+        let group = self.group_of(step);
+        let sets = group.map_or(0, |at| self.manifest.groups[at].sets);
+        self.manifest.steps[step].alternatives.len() - sets
+    }
+
     /// The tensors that the first alternative of a step writes and that hold their values when the step
     /// is over: not those whose memory a later call has taken.
     pub fn step_outputs(&self, step: StepId) -> impl Iterator<Item = TensorId> {
@@ -548,6 +592,33 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
     for step in &manifest.steps {
         check_step(manifest, step)
             .map_err(|what| Inconsistent(format!("step `{}` {what}", step.name)))?;
+    }
+    check_groups(manifest)
+}
+
+fn check_groups(manifest: &Manifest) -> Result<(), Inconsistent> {
+    let mut grouped = BTreeSet::new();
+    for (at, group) in manifest.groups.iter().enumerate() {
+        let fail = |what: &str| Err(Inconsistent(format!("group {at} {what}")));
+        if group.steps.len() < 2 || !group.steps.is_sorted() || group.sets == 0 {
+            return fail("has no two steps in their order, or no set");
+        }
+        let mut keys = BTreeSet::new();
+        for id in &group.steps {
+            let Some(step) = manifest.steps.get(id.index()) else {
+                return fail("names a step of none");
+            };
+            if !grouped.insert(*id) {
+                return fail("has a step that is in a group already");
+            }
+            if step.alternatives.len() <= group.sets {
+                return fail("has a step without a free alternative");
+            }
+            keys.insert(&step.key_shape);
+        }
+        if keys.len() > 1 {
+            return fail("has steps with different keys");
+        }
     }
     Ok(())
 }

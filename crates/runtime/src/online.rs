@@ -2,15 +2,16 @@
 //!
 //! Steps with the same alternatives, such as equal layers, share their decisions. Algorithms that differ
 //! in a number only, such as `winograd2` and `winograd4`, choose among themselves first: a selector inside
-//! the step's selector. A decided step costs a look at a list more than one without alternatives, and no
+//! the step's selector. The selectors of a group's steps are inside that of the group (`groups`). A decided step costs a look at a list more than one without alternatives, and no
 //! reading of a clock.
 
 use crate::choices::word;
-use crate::model::{Alternative, CompiledModel, ModelStep, StepId};
+use crate::groups::{GroupSelector, Grouped, Open};
+use crate::model::{Alternative, CompiledModel, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
 use bestof::{Begun, BestOf, Decisions, Options, Unfit};
-use std::collections::HashMap;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +27,31 @@ struct Node {
     members: Vec<Member>,
 }
 
-/// The selectors of a model's steps, for models that run and for whoever asks what was decided.
+/// The selector of steps that have the same free alternatives.
 #[derive(Clone)]
+struct Own {
+    node: Arc<Node>,
+    /// The selector of the group that the steps are in.
+    within: Option<Arc<GroupSelector>>,
+}
+
+/// What the steps of a variant have.
+#[derive(Clone, Default)]
+struct OfVariant {
+    /// Of each step; none where there is one free alternative.
+    own: Vec<Option<usize>>,
+    /// Of each step its group.
+    group: Vec<Option<usize>>,
+    groups: Vec<Grouped>,
+}
+
+/// The selectors of a model's steps, for models that run and for whoever asks what was decided.
+#[derive(Clone, Default)]
 pub struct Selectors {
-    /// One for the steps that have the same alternatives.
-    all: Vec<Arc<Node>>,
-    /// Of each step of each variant; none for steps without a choice.
-    steps: Vec<Vec<Option<usize>>>,
+    all: Vec<Own>,
+    /// One for the groups that have the same alternatives.
+    together: Vec<Arc<GroupSelector>>,
+    variants: Vec<OfVariant>,
 }
 
 /// What makes selectors: their options, and decisions of earlier runs.
@@ -42,8 +61,8 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn node(&self, named: Vec<(String, Member)>) -> Result<Node, Unfit> {
-        let (names, members): (Vec<String>, Vec<Member>) = named.into_iter().unzip();
+    /// A selector that is named by the hash of its alternatives.
+    fn selector(&self, names: Vec<String>) -> Result<BestOf<SelectionKey, ()>, Unfit> {
         let of_names = xxhash_rust::xxh3::xxh3_64(names.concat().as_bytes());
         let alternatives = names.into_iter().map(|name| (name, ()));
         let selector = BestOf::new(
@@ -51,10 +70,15 @@ impl Making<'_> {
             alternatives,
             self.options.clone(),
         )?;
-        let selector = match self.known {
+        Ok(match self.known {
             Some(known) => selector.starting_from(known.clone()),
             None => selector,
-        };
+        })
+    }
+
+    fn node(&self, named: Vec<(String, Member)>) -> Result<Node, Unfit> {
+        let (names, members): (Vec<String>, Vec<Member>) = named.into_iter().unzip();
+        let selector = self.selector(names)?;
         Ok(Node { selector, members })
     }
 
@@ -210,44 +234,79 @@ impl Selectors {
         known: Option<&Arc<Decisions>>,
     ) -> Result<Selectors, Unfit> {
         let making = Making { options, known };
-        let mut found = Selectors {
-            all: vec![],
-            steps: vec![],
-        };
-        let mut positions: HashMap<Vec<String>, usize> = HashMap::new();
+        let mut found = Selectors::default();
         for model in variants.models() {
-            let mut of_model = Vec::new();
-            for step in model.steps() {
-                if step.alternatives.len() < 2 {
-                    of_model.push(None);
-                    continue;
-                }
-                let names = names(model, step);
-                let at = match positions.get(&names) {
-                    Some(at) => *at,
-                    None => {
-                        let node = making.of_alternatives(&names)?;
-                        found.all.push(Arc::new(node));
-                        positions.insert(names, found.all.len() - 1);
-                        found.all.len() - 1
-                    }
-                };
-                of_model.push(Some(at));
-            }
-            found.steps.push(of_model);
+            found.add(model, &making)?;
         }
         Ok(found)
     }
 
+    /// Adds a variant.
+    fn add(&mut self, model: &CompiledModel, making: &Making<'_>) -> Result<(), Unfit> {
+        let mut of = OfVariant::default();
+        for group in 0..model.groups().len() {
+            let named = making.selector(group_names(model, group))?;
+            let mut known = self.together.iter();
+            let same = known.find(|s| s.name() == named.name()).cloned();
+            let selector = same.unwrap_or_else(|| {
+                self.together.push(Arc::new(named));
+                self.together[self.together.len() - 1].clone()
+            });
+            of.groups.push(Grouped::new(model, group, selector));
+        }
+        for (at, step) in model.steps().iter().enumerate() {
+            let group = model.group_of(at);
+            of.group.push(group);
+            let free = &step.alternatives[..model.free_alternatives(at)];
+            if free.len() < 2 {
+                of.own.push(None);
+                continue;
+            }
+            let node = making.of_alternatives(&names(model, free))?;
+            let within = group.map(|g| of.groups[g].selector.clone());
+            of.own.push(Some(self.own(node, within)));
+        }
+        self.variants.push(of);
+        Ok(())
+    }
+
+    /// The position of a selector like this, which is added if there is none.
+    fn own(&mut self, node: Node, within: Option<Arc<GroupSelector>>) -> usize {
+        let name = |s: &Option<Arc<GroupSelector>>| s.as_ref().map(|s| s.name().to_string());
+        let same = |o: &Own| {
+            o.node.selector.name() == node.selector.name() && name(&o.within) == name(&within)
+        };
+        self.all.iter().position(same).unwrap_or_else(|| {
+            let node = Arc::new(node);
+            self.all.push(Own { node, within });
+            self.all.len() - 1
+        })
+    }
+
     /// A selector for a model of these variants, for [`crate::Model::set_selector`].
     pub fn online(&self) -> Box<dyn Selector> {
-        let decided = self.steps.iter().map(|of| vec![None; of.len()]).collect();
+        let variants = self.variants.iter();
+        let decided = variants.map(|of| vec![None; of.own.len()]).collect();
+        let groups = self.variants.iter().map(|of| of.groups.len()).max();
         Box::new(Online {
+            open: (0..groups.unwrap_or(0)).map(|_| None).collect(),
             of: self.clone(),
             variant: 0,
             decided,
             begun: vec![],
         })
+    }
+
+    fn node(&self, variant: usize, step: usize) -> Option<&Arc<Node>> {
+        let at = *self.variants.get(variant)?.own.get(step)?;
+        Some(&self.all[at?].node)
+    }
+
+    /// The group of a step, with its position.
+    fn group(&self, variant: usize, step: usize) -> Option<(usize, &Grouped)> {
+        let of = self.variants.get(variant)?;
+        let at = (*of.group.get(step)?)?;
+        Some((at, &of.groups[at]))
     }
 
     /// The alternative that was decided on for each step of a variant; none while alternatives are
@@ -257,44 +316,76 @@ impl Selectors {
         variant: usize,
         key: impl Fn(usize) -> SelectionKey,
     ) -> Vec<Option<usize>> {
-        let one = |(step, at): (usize, &Option<usize>)| self.all[(*at)?].decided(&key(step));
-        self.steps[variant].iter().enumerate().map(one).collect()
+        let one = |step: usize| {
+            let (node, key) = (self.node(variant, step), key(step));
+            match (self.group(variant, step), node) {
+                (Some((_, g)), Some(node)) => g.decided(step, &key, node.decided(&key)),
+                (Some((_, g)), None) => g.decided(step, &key, Some(0)),
+                (None, node) => node?.decided(&key),
+            }
+        };
+        (0..self.variants[variant].own.len()).map(one).collect()
     }
 
     /// The families of algorithms on the way to what was decided for a step of a variant, such as `winograd`
     /// on the way to `winograd4`. Empty where none was chosen first.
     pub fn families(&self, variant: usize, step: usize, key: &SelectionKey) -> Vec<String> {
         let mut found = Vec::new();
-        let at = self.steps.get(variant).and_then(|of| *of.get(step)?);
-        if let Some(at) = at {
-            self.all[at].families(key, &mut found);
+        if let Some(node) = self.node(variant, step) {
+            node.families(key, &mut found);
         }
         found
     }
 
-    /// The median of every alternative of a step of a variant, as far as it was tried. Empty for steps
-    /// without a choice.
+    /// The median of every alternative of a step of a variant, as far as it was tried; none for those of sets, which
+    /// [`Selectors::group_medians`] has. Empty for steps without a choice.
     pub fn medians(
         &self,
         variant: usize,
         step: usize,
         key: &SelectionKey,
     ) -> Vec<Option<Duration>> {
-        let at = self.steps.get(variant).and_then(|of| *of.get(step)?);
-        at.map(|at| self.all[at].medians(key)).unwrap_or_default()
+        let node = self.node(variant, step);
+        let mut found = node.map(|n| n.medians(key)).unwrap_or_default();
+        if let Some((_, g)) = self.group(variant, step) {
+            found.resize(g.free(step) + g.sets(), None);
+        }
+        found
+    }
+
+    /// The medians of what the steps of a group take in all: apart, and with each set.
+    pub fn group_medians(
+        &self,
+        variant: usize,
+        group: usize,
+        key: &SelectionKey,
+    ) -> Vec<Option<Duration>> {
+        let of = self.variants.get(variant).and_then(|v| v.groups.get(group));
+        of.map(|g| g.selector.medians(key)).unwrap_or_default()
     }
 
     fn selectors(&self) -> impl Iterator<Item = &BestOf<SelectionKey, ()>> {
-        self.all.iter().flat_map(|node| node.all())
+        let own = self.all.iter().flat_map(|own| own.node.all());
+        own.chain(self.together.iter().map(|s| &**s))
     }
 
-    /// Whether every problem size that was met is decided. What a family that lost left open counts for nothing.
+    /// Whether every problem size that was met is decided. What a family or steps that run apart left open counts for
+    /// nothing if they lost.
     pub fn are_decided(&self) -> bool {
-        let decided = |node: &Arc<Node>| {
-            let keys = node.selector.keys();
-            keys.iter().all(|k| node.decided(k).is_some())
+        let decided = |own: &Own| {
+            let lost = |k| {
+                let within = own.within.as_ref();
+                within.is_some_and(|s| s.decided_position(k).is_some_and(|at| at > 0))
+            };
+            let keys = own.node.selector.keys();
+            keys.iter()
+                .all(|k| own.node.decided(k).is_some() || lost(k))
         };
-        self.all.iter().all(decided)
+        let whole = |s: &Arc<GroupSelector>| {
+            let keys = s.keys();
+            keys.iter().all(|k| s.decided_position(k).is_some())
+        };
+        self.all.iter().all(decided) && self.together.iter().all(whole)
     }
 
     /// Adds the decisions.
@@ -303,8 +394,26 @@ impl Selectors {
     }
 }
 
-/// The names of a step's alternatives, which differ: the algorithms of their calls, and the hashes of their code.
-fn names(model: &CompiledModel, step: &ModelStep) -> Vec<String> {
+/// What a group chooses among: to run apart, named by the free alternatives, and the sets.
+fn group_names(model: &CompiledModel, group: usize) -> Vec<String> {
+    let group = &model.groups()[group];
+    let steps = || group.steps.iter().map(|s| s.index());
+    let all = |at: usize| &model.steps()[at].alternatives;
+    let free = steps().flat_map(|at| names(model, &all(at)[..model.free_alternatives(at)]));
+    let apart = format!("apart {}", free.collect::<Vec<String>>().join(", "));
+    let set = |set: usize| {
+        let of = |at| &all(at)[model.free_alternatives(at) + set];
+        let names = steps().flat_map(|at| names(model, from_ref(of(at))));
+        names.collect::<Vec<String>>().join(" & ")
+    };
+    [apart]
+        .into_iter()
+        .chain((0..group.sets).map(set))
+        .collect()
+}
+
+/// The names of alternatives, which differ: the algorithms of their calls, and the hashes of their code.
+fn names(model: &CompiledModel, alternatives: &[Alternative]) -> Vec<String> {
     let name = |a: &Alternative| {
         let kernels = a.calls.iter().map(|c| model.kernel(c));
         let algorithm = match &*a.calls {
@@ -314,7 +423,7 @@ fn names(model: &CompiledModel, step: &ModelStep) -> Vec<String> {
         let hashes = kernels.map(|k| format!("{:016x}", k.code_hash()));
         format!("{algorithm} {}", hashes.collect::<Vec<_>>().join("+"))
     };
-    step.alternatives.iter().map(name).collect()
+    alternatives.iter().map(name).collect()
 }
 
 struct Online {
@@ -324,12 +433,30 @@ struct Online {
     decided: Vec<Vec<Option<usize>>>,
     /// The call that runs, if its time is wanted.
     begun: Vec<Begun>,
+    /// The groups that run, if their times are wanted.
+    open: Vec<Option<Open>>,
 }
 
 impl Online {
-    fn node(&self, step: StepId) -> Option<&Arc<Node>> {
-        let at = self.of.steps.get(self.variant)?.get(step.index())?;
-        self.of.all.get((*at)?)
+    /// The alternative of a step that is decided, without asking its selectors.
+    fn known(&self, step: StepId) -> Option<usize> {
+        let known = *self.decided.get(self.variant)?.get(step.index())?;
+        known.filter(|_| bestof::is_enabled())
+    }
+
+    /// Begins a call of a free alternative; the alternative, and whether its own selector wants the time.
+    fn begin(&mut self, step: StepId, key: &SelectionKey) -> (usize, bool) {
+        let (at, mut begun) = (step.index(), Vec::new());
+        let node = self.of.node(self.variant, at);
+        let alternative = node.map_or(0, |n| n.begin(key, &mut begun));
+        let timed = begun.iter().any(Begun::is_timed);
+        let group = self.of.group(self.variant, at);
+        let settled = group.is_none_or(|(_, g)| g.is_decided(key));
+        if !timed && settled && bestof::is_enabled() {
+            self.decided[self.variant][at] = node.map_or(Some(0), |n| n.decided(key));
+        }
+        self.begun = if timed { begun } else { vec![] };
+        (alternative, timed)
     }
 }
 
@@ -339,53 +466,75 @@ impl Selector for Online {
     }
 
     fn select(&mut self, step: StepId, key: &SelectionKey, _: usize) -> Choice {
-        let decided = self
-            .decided
-            .get(self.variant)
-            .and_then(|d| d.get(step.index()));
-        if let Some(Some(alternative)) = decided
-            && bestof::is_enabled()
-        {
+        if let Some(alternative) = self.known(step) {
             return Choice {
-                alternative: *alternative,
+                alternative,
                 timed: false,
             };
         }
-        let Some(node) = self.node(step).cloned() else {
-            return Choice {
-                alternative: 0,
-                timed: false,
-            };
-        };
-        let mut begun = Vec::new();
-        let alternative = node.begin(key, &mut begun);
-        let timed = begun.iter().any(Begun::is_timed);
-        if !timed && bestof::is_enabled() {
-            self.decided[self.variant][step.index()] = node.decided(key);
+        let group = self.of.group(self.variant, step.index());
+        let at = group.map(|(at, _)| at);
+        if let Some((at, g)) = group.filter(|(_, g)| g.begins_with(step)) {
+            let (set, open) = g.begin(key);
+            let timed = open.is_some();
+            self.open[at] = open;
+            if let Some(set) = set {
+                let alternative = g.free(step.index()) + set;
+                if !timed && g.is_decided(key) && bestof::is_enabled() {
+                    self.decided[self.variant][step.index()] = Some(alternative);
+                }
+                return Choice { alternative, timed };
+            }
         }
-        self.begun = if timed { begun } else { vec![] };
+        let (alternative, timed) = self.begin(step, key);
+        let timed = timed || at.is_some_and(|at| self.open[at].is_some());
         Choice { alternative, timed }
     }
 
     fn finished(&mut self, step: StepId, _: &SelectionKey, _: usize, time_ns: u64) {
-        let begun = std::mem::take(&mut self.begun);
-        if let Some(node) = self.node(step) {
-            node.finish(begun, Duration::from_nanos(time_ns));
+        let (begun, time) = (
+            std::mem::take(&mut self.begun),
+            Duration::from_nanos(time_ns),
+        );
+        let tries = !begun.is_empty();
+        if let Some(node) = self.of.node(self.variant, step.index()) {
+            node.finish(begun, time);
+        }
+        if let Some((at, g)) = self.of.group(self.variant, step.index())
+            && let Some(mut open) = self.open[at].take()
+        {
+            open.add(time, tries);
+            match g.ends_with(step) {
+                true => g.finish(open),
+                false => self.open[at] = Some(open),
+            }
         }
     }
 
     fn failed(&mut self, step: StepId, key: &SelectionKey, alternative: usize) -> Option<usize> {
         self.begun.clear();
-        *self.decided.get_mut(self.variant)?.get_mut(step.index())? = None;
-        let node = self.node(step)?;
+        let known = self.decided.get_mut(self.variant)?;
+        *known.get_mut(step.index())? = None;
+        if let Some((at, g)) = self.of.group(self.variant, step.index()) {
+            self.open[at] = None;
+            if let Some(set) = alternative.checked_sub(g.free(step.index())) {
+                g.steps.iter().for_each(|(at, _)| known[*at] = None);
+                g.selector.fail(key, set + 1);
+                // Its steps run apart now, and nobody times them.
+                let node = self.of.node(self.variant, step.index());
+                return Some(node.map_or(0, |n| n.begin(key, &mut Vec::new())));
+            }
+        }
+        let node = self.of.node(self.variant, step.index())?;
         // The next one runs instead, and nobody times it.
         let left = node.fail(key, alternative);
         left.then(|| node.begin(key, &mut Vec::new()))
     }
 
     fn ends(&mut self) {
-        // A call that did not end is no sample.
+        // A call that did not end is no sample, and neither is a group.
         self.begun.clear();
+        self.open.fill_with(|| None);
     }
 }
 

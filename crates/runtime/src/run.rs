@@ -46,12 +46,14 @@ pub trait Selector: Send {
     /// An inference of a variant begins.
     fn begins(&mut self, _variant: usize) {}
 
+    /// Of a group its first step is asked first, about all of its alternatives. If that takes one of a set, the other
+    /// steps follow without being asked; otherwise they are asked about their free alternatives.
     fn select(&mut self, step: StepId, key: &SelectionKey, alternatives: usize) -> Choice;
 
     /// Tells how long the call of the selected alternative took, if that was asked for.
     fn finished(&mut self, step: StepId, key: &SelectionKey, alternative: usize, time_ns: u64);
 
-    /// The call of the selected alternative failed. Another one to run instead; none to give up.
+    /// The call of the selected alternative failed. Another one to run instead, which is of no set; none to give up.
     fn failed(&mut self, _: StepId, _: &SelectionKey, _alternative: usize) -> Option<usize> {
         None
     }
@@ -136,6 +138,23 @@ pub enum RunError {
 struct LoadedStep {
     key: SelectionKey,
     alternatives: Vec<LoadedAlternative>,
+    /// The first ones are of no set of the step's group.
+    free: usize,
+    member: Option<Member>,
+}
+
+/// A step in its group.
+#[derive(Clone, Copy)]
+struct Member {
+    group: usize,
+    is_first: bool,
+}
+
+/// The set that a group runs in this inference, and whether it is timed.
+#[derive(Clone, Copy)]
+struct RunningSet {
+    set: usize,
+    timed: bool,
 }
 
 struct LoadedAlternative {
@@ -155,6 +174,8 @@ pub struct Model {
     /// The variant that runs.
     current: usize,
     selector: Option<Box<dyn Selector>>,
+    /// Of each group of the variant that runs; none if its steps run free alternatives.
+    sets: Vec<Option<RunningSet>>,
     arena: Mapping,
     workspace: Mapping,
     pool: Arc<Pool>,
@@ -209,10 +230,12 @@ impl Model {
             let object = |kernel: &Arc<BuiltKernel>| &code[loaded[&Arc::as_ptr(kernel)]];
             steps.push(loaded_steps(compiled, &arena, &key, &object)?);
         }
+        let groups = variants.models().iter().map(|m| m.groups().len());
         let mut model = Model {
             steps,
             current: 0,
             selector: None,
+            sets: vec![None; groups.max().unwrap_or(0)],
             arena,
             workspace,
             pool,
@@ -502,7 +525,8 @@ impl Model {
         };
         let result = match &mut self.selector {
             Some(selector) if step.alternatives.len() > 1 => {
-                selected(&mut **selector, StepId(index as u32), step, run)
+                let id = StepId(index as u32);
+                selected(&mut **selector, id, step, &mut self.sets, run)
             }
             _ => run(0),
         };
@@ -526,27 +550,57 @@ impl Model {
     }
 }
 
+/// What a step of a group runs if its first step took a set, or what the selector chooses.
+fn chosen(
+    selector: &mut dyn Selector,
+    id: StepId,
+    step: &LoadedStep,
+    sets: &mut [Option<RunningSet>],
+) -> Choice {
+    let (free, count) = (step.free, step.alternatives.len());
+    let Some(Member { group, is_first }) = step.member else {
+        return within(selector.select(id, &step.key, count), count, id);
+    };
+    if is_first {
+        let choice = within(selector.select(id, &step.key, count), count, id);
+        let set = choice.alternative.checked_sub(free);
+        let timed = choice.timed;
+        sets[group] = set.map(|set| RunningSet { set, timed });
+        return choice;
+    }
+    match sets[group] {
+        Some(RunningSet { set, timed }) => Choice {
+            alternative: free + set,
+            timed,
+        },
+        None => within(selector.select(id, &step.key, free), free, id),
+    }
+}
+
+/// # Panics
+/// If a selector chose what there is not.
+fn within(choice: Choice, count: usize, id: StepId) -> Choice {
+    let (chosen, step) = (choice.alternative, id.index());
+    assert!(
+        chosen < count,
+        "the selector chose {chosen} of {count} for step {step}"
+    );
+    choice
+}
+
 /// Runs the alternative of a step that a selector chooses; another one if that fails and the selector
-/// has one.
+/// has one. That is a free one, which needs nothing of earlier steps of its group.
 fn selected(
     selector: &mut dyn Selector,
     id: StepId,
     step: &LoadedStep,
+    sets: &mut [Option<RunningSet>],
     run: impl Fn(usize) -> Result<(), KernelFailure>,
 ) -> Result<(), KernelFailure> {
-    let count = step.alternatives.len();
     let Choice {
         mut alternative,
         timed,
-    } = selector.select(id, &step.key, count);
-    let within = |chosen: usize| {
-        assert!(
-            chosen < count,
-            "the selector chose {chosen} of {count} for step {}",
-            id.index()
-        );
-    };
-    within(alternative);
+    } = chosen(selector, id, step, sets);
     let start = timed.then(Instant::now);
     let mut result = run(alternative);
     if let (Some(start), true) = (start, result.is_ok()) {
@@ -557,11 +611,18 @@ fn selected(
     // An index that is out of bounds is the caller's: every alternative refuses it.
     while let Err(failure) = &result
         && *failure != KernelFailure::IndexOutOfBounds
-        && tried < count
+        && tried < step.alternatives.len()
         && let Some(other) = selector.failed(id, &step.key, alternative)
     {
-        within(other);
-        alternative = other;
+        if let Some(member) = step.member {
+            sets[member.group] = None;
+        }
+        let timed = false;
+        let choice = Choice {
+            alternative: other,
+            timed,
+        };
+        alternative = within(choice, step.free, id).alternative;
         result = run(alternative);
         tried += 1;
     }
@@ -583,8 +644,16 @@ fn loaded_steps<'c>(
             Ok(LoadedAlternative { calls })
         });
         let alternatives = alternatives.collect::<Result<_, LoadError>>()?;
-        let key = key(index);
-        steps.push(LoadedStep { key, alternatives });
+        let member = compiled.group_of(index).map(|group| Member {
+            group,
+            is_first: compiled.groups()[group].begins_with(index),
+        });
+        steps.push(LoadedStep {
+            key: key(index),
+            alternatives,
+            free: compiled.free_alternatives(index),
+            member,
+        });
     }
     Ok(steps)
 }

@@ -44,6 +44,8 @@ pub struct Selection {
     pub differing: usize,
     pub exploring: Exploring,
     pub layers: Vec<Layer>,
+    /// What steps that may run together decided.
+    pub groups: Vec<GroupTimes>,
     /// What each layer chose in the passes of a training step; empty for other models.
     pub winners: Vec<Winner>,
     pub overhead: Overhead,
@@ -112,6 +114,17 @@ pub struct LayerTime {
     pub algorithm: String,
     /// The median while exploring.
     pub median_ms: Option<f64>,
+}
+
+/// Steps that may run together, and what they decided.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupTimes {
+    /// The names of the steps.
+    pub steps: String,
+    /// Position among the alternatives.
+    pub chosen: usize,
+    /// To run apart, and then the sets. Times are those of all steps.
+    pub alternatives: Vec<LayerTime>,
 }
 
 /// The decided model against the same model whose choices are fixed, in pairs.
@@ -224,6 +237,7 @@ pub fn measure(
         fixed,
         best,
         differing: pairs.filter(|(a, b)| a != b).count(),
+        groups: groups(variants, 0, selectors, threads),
         layers,
         overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,
     })
@@ -337,6 +351,10 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
         let Some(chosen) = chosen else {
             continue;
         };
+        // A set has no time of a single step.
+        let free = compiled.free_alternatives(i);
+        let shown = |at: &usize| *at < free || *at == chosen;
+        let shown: Vec<usize> = (0..step.alternatives.len()).filter(shown).collect();
         let of = |a: &Alternative| a.calls.iter().map(|c| c.kernel).collect::<Vec<_>>();
         let kernels: Vec<_> = step.alternatives.iter().map(of).collect();
         if let Some((_, layer)) = found.iter_mut().find(|(other, _)| *other == kernels) {
@@ -346,23 +364,65 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
             continue;
         }
         let medians = selectors.medians(0, i, &key(i));
-        let alternatives = step.alternatives.iter().zip(medians);
-        let time = |(a, median): (_, Option<Duration>)| LayerTime {
-            algorithm: compiled.algorithm(a),
-            median_ms: median.map(|t| t.as_secs_f64() * 1e3),
+        let time = |at: &usize| {
+            let median = medians.get(*at).copied().flatten();
+            time_of(compiled.algorithm(&step.alternatives[*at]), median)
         };
         let layer = Layer {
             step: step.name.clone(),
             equal: 1,
             steps: vec![step.name.clone()],
             positions: vec![i],
-            chosen,
+            chosen: chosen.min(free),
             families: selectors.families(0, i, &key(i)),
-            alternatives: alternatives.map(time).collect(),
+            alternatives: shown.iter().map(time).collect(),
         };
         found.push((kernels, layer));
     }
     found.into_iter().map(|(_, layer)| layer).collect()
+}
+
+fn time_of(algorithm: String, median: Option<Duration>) -> LayerTime {
+    LayerTime {
+        algorithm,
+        median_ms: median.map(|t| t.as_secs_f64() * 1e3),
+    }
+}
+
+/// What the decided groups of a variant chose.
+pub fn groups(
+    variants: &Variants,
+    variant: usize,
+    selectors: &Selectors,
+    threads: u32,
+) -> Vec<GroupTimes> {
+    let compiled = &variants.models()[variant];
+    let key = |step: usize| variants.selection_key(variant, step, threads);
+    let decided = selectors.decided(variant, key);
+    let mut found = Vec::new();
+    for (at, group) in compiled.groups().iter().enumerate() {
+        let steps: Vec<usize> = group.steps.iter().map(|s| s.index()).collect();
+        let Some(chosen) = decided[steps[0]] else {
+            continue;
+        };
+        let set = |set: usize| {
+            let of = |at: &usize| {
+                let own = &compiled.steps()[*at].alternatives;
+                compiled.algorithm(&own[compiled.free_alternatives(*at) + set])
+            };
+            steps.iter().map(of).collect::<Vec<String>>().join(" & ")
+        };
+        let names = std::iter::once("apart".to_string()).chain((0..group.sets).map(set));
+        let times = selectors.group_medians(variant, at, &key(steps[0]));
+        let free = compiled.free_alternatives(steps[0]);
+        let of_steps = steps.iter().map(|at| &*compiled.steps()[*at].name);
+        found.push(GroupTimes {
+            steps: of_steps.collect::<Vec<&str>>().join(" & "),
+            chosen: chosen.checked_sub(free).map_or(0, |set| set + 1),
+            alternatives: names.zip(times).map(|(n, t)| time_of(n, t)).collect(),
+        });
+    }
+    found
 }
 
 /// The alternative of each step that was decided on; the only one of steps without a choice.

@@ -4,9 +4,10 @@
 //! same code. Tensors that only another layout has are declared here.
 
 use crate::error::Result;
+use crate::saved::Part;
 use crate::stretches::{Assignment, Identity, Stretch, Stretched, identity, joined};
 use plan::{Plan, PlanStep, PlanTensorId, TensorKind};
-use runtime::{BoundKernel, BuiltKernel, KernelId, ModelBuilder, TensorId};
+use runtime::{BoundKernel, BuiltKernel, GroupId, KernelId, ModelBuilder, TensorId};
 use std::collections::{HashMap, HashSet};
 
 /// A kernel of a builder, and the hash of its code.
@@ -27,6 +28,8 @@ pub(crate) struct Bindings<'a> {
     pub stretched: &'a Stretched,
     names: HashSet<String>,
     known: HashMap<Identity, TensorId>,
+    /// The groups of steps that keep columns and the columns, by the position of [`Stretched::saved`].
+    groups: HashMap<usize, (GroupId, TensorId)>,
 }
 
 /// One alternative: what it is called with, and the code of its kernels.
@@ -78,7 +81,40 @@ impl<'a> Bindings<'a> {
             kernels,
             ids,
             stretched,
+            groups: HashMap::new(),
         }
+    }
+
+    /// The group of a step that keeps columns or reads them, and what it calls then.
+    pub fn of_group(
+        &mut self,
+        step: usize,
+        b: &mut ModelBuilder,
+    ) -> Option<(GroupId, Vec<BoundKernel<'a>>)> {
+        let mut all = self.stretched.saved.iter().enumerate();
+        let (at, saved) = all.find(|(_, s)| s.steps.contains(&step))?;
+        let own = match self.groups.get(&at) {
+            Some(own) => *own,
+            None => {
+                let mut name = format!("{}.columns", self.plan.steps[step].name);
+                while !self.names.insert(name.clone()) {
+                    name.push('\'');
+                }
+                let columns = b.add_tensor(&name, saved.columns.dtype, &saved.columns.shape);
+                (b.add_group(1), columns)
+            }
+        };
+        self.groups.insert(at, own);
+        let (group, columns) = own;
+        let id = |t: Option<PlanTensorId>| t.map_or(columns, |t| self.ids[t.index()]);
+        let parts = &saved.calls[usize::from(step == saved.steps[1])];
+        let call = |part: &'a Part| {
+            let operands = part.operands.iter();
+            let bind = operands.map(|(name, t)| (&**name, id(*t))).collect();
+            let kernel = added(b, &part.kernel).0;
+            BoundKernel { kernel, bind }
+        };
+        Some((group, parts.iter().map(call).collect()))
     }
 
     /// The stretch that begins with a step.

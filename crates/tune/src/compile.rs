@@ -426,15 +426,23 @@ fn put_together<'k>(
     let mut bindings = Bindings::new(plan, kernels, ids, stretched);
     let mut at = 0;
     while at < plan.steps.len() {
-        let (end, name, choices) = match bindings.stretch(at) {
+        let (end, name, mut choices) = match bindings.stretch(at) {
             Some(s) => {
                 let (name, choices) = bindings.of_stretch(s, &mut b)?;
                 (s.steps.end, name, choices)
             }
             None => (at + 1, plan.steps[at].name.clone(), bindings.of_step(at)),
         };
+        let group = bindings.of_group(at, &mut b);
+        let group = group.map(|(group, set)| {
+            choices.push(set);
+            group
+        });
         let choices: Vec<&[BoundKernel<'_>]> = choices.iter().map(|c| &**c).collect();
-        b.add_stretch(&name, &[], &choices)?;
+        match group {
+            Some(group) => b.add_member(group, &name, &[], &choices)?,
+            None => b.add_stretch(&name, &[], &choices)?,
+        };
         for constant in last.iter().filter(|(_, last)| (at..end).contains(last)) {
             b.release(bindings.ids[constant.0.index()]);
         }

@@ -162,6 +162,7 @@ impl Run<'_> {
             target,
             requirements,
             lookup: lookup.as_ref(),
+            saves: true,
         };
         stretched(model.stretches.clone(), most, &wanted, builders)
     }

@@ -17,6 +17,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use store::Store;
 
+/// The algorithm whose columns a training step may keep.
+const IM2ROW: &str = "im2row";
+
 /// Where the kernels of a plan come from.
 #[derive(Clone, Copy)]
 pub struct Origins<'a> {
@@ -122,6 +125,7 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
         target,
         requirements,
         lookup: lookup.as_ref(),
+        saves: count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW)),
     };
     let stretched = stretched(stretches.to_vec(), count, &wanted, &mut builders)?;
     Ok(Kernels {

@@ -46,6 +46,7 @@ mod record;
 mod report;
 mod resume;
 mod run;
+mod saved;
 mod scored;
 pub mod scorer;
 mod search;

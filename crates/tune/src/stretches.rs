@@ -9,6 +9,7 @@ use crate::compile::{Builders, defaults, named};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
 use crate::layouts::{neighbours, units};
+use crate::saved::{Saved, saved};
 use ir::Target;
 use plan::{Layout, Plan, PlanStep, PlanTensorId, Task, TensorKind};
 use runtime::BuiltKernel;
@@ -183,6 +184,8 @@ pub struct Stretched {
     pub most: usize,
     /// By the keys of their tasks.
     pub kernels: HashMap<String, Arc<BuiltKernel>>,
+    /// Steps beside the stretches that can keep columns for later ones.
+    pub saved: Vec<Saved>,
 }
 
 /// What the kernels of other layouts are made for.
@@ -192,6 +195,8 @@ pub(crate) struct Wanted<'a> {
     pub requirements: Requirements,
     /// Knows the best of a task, if there is a store.
     pub lookup: Option<&'a Lookup<'a>>,
+    /// Whether training steps may keep columns.
+    pub saves: bool,
 }
 
 /// Builds what other layouts need beside the kernels of the plan: the best that the store knows of a task, or
@@ -236,10 +241,15 @@ pub(crate) fn stretched(
         s.others.retain(|a| tasks(a).all(there));
     }
     stretches.retain(|s| !s.others.is_empty());
+    let saved = match of.saves {
+        true => saved(of.base, &stretches, of.target, of.requirements, builders),
+        false => vec![],
+    };
     Ok(Stretched {
         stretches,
         most,
         kernels,
+        saved,
     })
 }
 

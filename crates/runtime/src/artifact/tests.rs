@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::KernelTarget;
-use crate::model::{Alternative, KernelId, ModelStep, TensorId, TensorInfo, TensorPlace};
+use crate::model::{Alternative, KernelId, ModelStep, StepId, TensorId, TensorInfo, TensorPlace};
 use tensor::AlignedBytes;
 use tensor::DType;
 
@@ -34,6 +34,7 @@ fn model() -> CompiledModel {
         states: vec![],
         kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
         steps: Vec::new(),
+        groups: Vec::new(),
         arena_bytes: 64,
     };
     let buffer: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(192));
@@ -90,9 +91,15 @@ fn stored(file: &[u8]) -> Stored {
     postcard::take_from_bytes(manifest(file)).unwrap().0
 }
 
-fn no_later_calls() -> LaterCalls {
-    LaterCalls {
-        variants: vec![vec![]],
+fn behind(newer: Newer) -> Behind {
+    Behind {
+        newer,
+        later: LaterCalls {
+            variants: vec![vec![]],
+        },
+        groups: Groups {
+            variants: vec![vec![]],
+        },
     }
 }
 
@@ -115,15 +122,25 @@ fn files_of_older_versions_are_read() {
     };
     let stored = stored(&file);
     let newer = named(["a", "b", "c"]);
-    let new = with_manifest(&file, &stored.bytes(&newer, &no_later_calls()).unwrap());
+    let of_all = behind(newer.clone());
+    let new = with_manifest(&file, &stored.bytes(&of_all).unwrap());
     assert_eq!(names(new), ["a", "b", "c"]);
     let oldest = postcard::to_stdvec(&stored).unwrap();
     let single = postcard::to_extend(&newer, oldest.clone()).unwrap();
     assert_eq!(names(of_version(OLDEST_VERSION, &file, &oldest)), [""; 3]);
     let old = of_version(SINGLE_CALLS_VERSION, &file, &single);
     assert_eq!(names(old), ["a", "b", "c"]);
-    // A file of this version says whether there are more calls.
+    let several = postcard::to_extend(&of_all.later, single.clone()).unwrap();
+    let old = of_version(NO_GROUPS_VERSION, &file, &several);
+    assert_eq!(names(old), ["a", "b", "c"]);
+    // A file of this version says whether there are more calls, and whether there are groups.
     assert!(load(with_manifest(&file, &single)).is_err());
+    assert!(load(with_manifest(&file, &several)).is_err());
+    // Its groups are of steps that there are.
+    let mut wrong = of_all;
+    let steps = vec![StepId(0), StepId(1)];
+    wrong.groups.variants[0].push(StepGroup { steps, sets: 1 });
+    assert!(load(with_manifest(&file, &stored.bytes(&wrong).unwrap())).is_err());
 }
 
 /// The first alternative as older versions have it, whatever follows it in this one.
@@ -178,9 +195,7 @@ fn fields_that_contradict_the_file_are_refused() {
         change(&mut stored);
         load(with_manifest(
             &file,
-            &stored
-                .bytes(&named(["a", "b", ""]), &no_later_calls())
-                .unwrap(),
+            &stored.bytes(&behind(named(["a", "b", ""]))).unwrap(),
         ))
     };
     changed(&|_| {}).unwrap();
@@ -244,10 +259,7 @@ fn offsets_have_64_bits() {
     };
     stored.constants[0].0.offset = offset;
     stored.constants[2].0.offset = offset + FAR;
-    let mut bytes = with_manifest(
-        &file,
-        &stored.bytes(&named([""; 3]), &no_later_calls()).unwrap(),
-    );
+    let mut bytes = with_manifest(&file, &stored.bytes(&behind(named([""; 3]))).unwrap());
     let len = u64_at(&bytes, 16) as usize;
     let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
     let end = data + offset + FAR + 64;

@@ -51,6 +51,7 @@ fn manifest() -> Manifest {
                 }],
             }],
         }],
+        groups: vec![],
         arena_bytes: 128,
     }
 }
@@ -130,6 +131,36 @@ fn contradictions_are_refused() {
         change(&mut changed);
         assert!(check(&changed, &[64]).is_err(), "change {i} passes");
     }
+}
+
+#[test]
+fn groups_that_contradict_the_steps_are_refused() {
+    let mut all = manifest();
+    let twice = all.steps[0].alternatives[0].clone();
+    all.steps[0].alternatives.push(twice);
+    all.steps = vec![all.steps[0].clone(); 3];
+    let of = |steps: &[u32], sets| StepGroup {
+        steps: steps.iter().map(|s| StepId(*s)).collect(),
+        sets,
+    };
+    all.groups = vec![of(&[0, 2], 1)];
+    assert_eq!(check(&all, &[64]), Ok(()));
+    for groups in [
+        vec![of(&[0], 1)],
+        vec![of(&[2, 0], 1)],
+        vec![of(&[0, 0], 1)],
+        vec![of(&[0, 3], 1)],
+        vec![of(&[0, 2], 0)],
+        vec![of(&[0, 2], 2)],
+        vec![of(&[0, 2], usize::MAX)],
+        vec![of(&[0, 2], 1), of(&[1, 2], 1)],
+    ] {
+        let mut changed = all.clone();
+        changed.groups.clone_from(&groups);
+        assert!(check(&changed, &[64]).is_err(), "{groups:?}");
+    }
+    all.steps[2].key_shape = vec![1];
+    assert!(check(&all, &[64]).is_err());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use runtime::{CompiledModel, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use study::select::{GroupTimes, LayerTime};
 use tune::latency::{Latencies, fill_inputs, fixed_model, interleaved};
 use tune::{Error, Result};
 
@@ -34,6 +35,8 @@ pub struct OnlineSummary {
     /// Inferences after which exploring has paid, against the first alternatives; none if it does not.
     pub pays_after: Option<f64>,
     pub chosen: Vec<Chosen>,
+    /// What steps that may run together decided: to run apart, or one of their sets.
+    pub groups: Vec<Chosen>,
 }
 
 #[derive(Serialize)]
@@ -46,7 +49,7 @@ pub struct Fixed {
     pub min_ms: f64,
 }
 
-/// What was decided for one step.
+/// What was decided for one step, or for a group of steps.
 #[derive(Serialize)]
 pub struct Chosen {
     pub step: String,
@@ -139,6 +142,7 @@ pub fn measured(
             .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
         fixed: choices.iter().zip(&taken).map(of_choice).collect(),
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
+        groups: groups(&selectors, at, pool.ctx().threads, variants),
     };
     Ok(Measured {
         summary,
@@ -187,6 +191,22 @@ fn chosen(
         });
     }
     found
+}
+
+/// What groups decided: the first alternative is to run apart.
+fn groups(selectors: &Selectors, at: usize, threads: u32, variants: &Variants) -> Vec<Chosen> {
+    let tried = |t: LayerTime| Tried {
+        algorithm: t.algorithm,
+        median_ms: t.median_ms,
+    };
+    let one = |g: GroupTimes| Chosen {
+        step: g.steps,
+        alternative: g.chosen,
+        algorithm: g.alternatives[g.chosen].algorithm.clone(),
+        alternatives: g.alternatives.into_iter().map(tried).collect(),
+    };
+    let all = study::select::groups(variants, at, selectors, threads);
+    all.into_iter().map(one).collect()
 }
 
 /// Rows of the table of steps without `--wide`.
@@ -268,8 +288,12 @@ pub fn text(s: &OnlineSummary) -> String {
         Some(n) if s.explored > 0 => format!("; it pays after {n:.0} inferences"),
         _ => String::new(),
     };
+    let groups = match s.groups.is_empty() {
+        true => String::new(),
+        false => steps_text(&s.groups),
+    };
     format!(
-        "{}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
+        "{}{groups}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
         steps_text(&s.chosen),
         t.text(),
         s.steps,

@@ -171,6 +171,10 @@ fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
         print_text("\n")?;
         winners(s).print()?;
     }
+    if !s.groups.is_empty() {
+        print_text("\n")?;
+        groups(s).print()?;
+    }
     print_line("\nDecisions:")?;
     for l in &s.layers {
         print_line(&format!("  {}", decision(l)))?;
@@ -282,6 +286,22 @@ fn winners(s: &Selection) -> Table {
     table
 }
 
+/// What steps that may run together take in all: apart, and with each set.
+fn groups(s: &Selection) -> Table {
+    let mut table = Table::new(&["steps", "alternative (* chosen)", "ms"]);
+    for g in &s.groups {
+        for (at, t) in g.alternatives.iter().enumerate() {
+            let mark = if at == g.chosen { "*" } else { "" };
+            table.row(vec![
+                g.steps.clone(),
+                format!("{}{mark}", t.algorithm),
+                t.median_ms.map_or(String::new(), |ms| format!("{ms:.3}")),
+            ]);
+        }
+    }
+    table
+}
+
 /// The time of each algorithm in each layer, blank where it does not apply.
 fn layers(s: &Selection, alternatives: &[String]) -> Table {
     let mut names: Vec<&str> = Vec::new();
@@ -313,15 +333,21 @@ fn layers(s: &Selection, alternatives: &[String]) -> Table {
 
 fn cell(l: &Layer, name: &str) -> String {
     let all = l.alternatives.iter().enumerate();
+    // A set that was chosen has no time of a single step.
     let of_name = |(i, t): (usize, &LayerTime)| {
-        let ms = t.median_ms.filter(|_| t.algorithm == name)?;
-        Some((ms, i == l.chosen))
+        let (ms, chosen) = (t.median_ms, i == l.chosen);
+        (t.algorithm == name && (chosen || ms.is_some())).then_some((ms, chosen))
     };
     // Of several kernels of one algorithm the chosen one, or else the fastest.
-    let order = |a: &(f64, bool), b: &(f64, bool)| b.1.cmp(&a.1).then(a.0.total_cmp(&b.0));
+    let order = |a: &(Option<f64>, bool), b: &(Option<f64>, bool)| {
+        let [first, second] = [a.0, b.0].map(|ms| ms.unwrap_or(0.0));
+        b.1.cmp(&a.1).then(first.total_cmp(&second))
+    };
     match all.filter_map(of_name).min_by(order) {
-        Some((ms, true)) => format!("{ms:.3}*"),
-        Some((ms, false)) => format!("{ms:.3} "),
+        Some((ms, chosen)) => {
+            let ms = ms.map_or(String::new(), |ms| format!("{ms:.3}"));
+            format!("{ms}{}", if chosen { "*" } else { " " })
+        }
         None => String::new(),
     }
 }

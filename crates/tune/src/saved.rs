@@ -1,0 +1,325 @@
+//! Columns of images that the forward pass of a training step keeps for the weight gradient.
+//!
+//! Owns which layers can keep them, and the kernels of that. A convolution by im2row gathers the windows of its image
+//! into a matrix, and multiplies it with the weights. The weight gradient multiplies the same matrix with the
+//! gradient of the result. So the two steps are a group of the model, one set of which is: gather and multiply, and
+//! later multiply with what was gathered. Promises that both programs read the same matrix: their gathered values
+//! are equal as expressions, or the layer is left out.
+
+use crate::compile::{Builders, named};
+use crate::known::Requirements;
+use crate::stretches::Stretch;
+use graph::WEIGHT_GRADIENT;
+use ir::names::MAIN;
+use ir::region::program_ranges;
+use ir::simplify::simplify;
+use ir::{Block, BlockId, BufferId, Expr, ExprKind, Node, Program, Role, Target, VarId};
+use plan::{Plan, PlanStep, PlanTensorId};
+use runtime::BuiltKernel;
+use schedule::{Step, Trace};
+use search::Candidate;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tensor::DType;
+
+/// Larger columns are not kept: they lie in memory from the forward pass to the gradient. Chosen by hand.
+const MOST_BYTES: u64 = 64 << 20;
+/// The algorithm of kernels that gather columns.
+const COLUMNS: &str = "columns";
+
+/// Two steps of a plan, the first of which can keep columns for the second.
+pub struct Saved {
+    pub steps: [usize; 2],
+    pub columns: Columns,
+    /// What each step calls where columns are kept.
+    pub calls: [Vec<Part>; 2],
+}
+
+/// The tensor between both steps.
+pub struct Columns {
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+}
+
+/// A kernel and its operands by the names of its parameters; none is the columns.
+pub struct Part {
+    pub kernel: Arc<BuiltKernel>,
+    pub operands: Vec<(String, Option<PlanTensorId>)>,
+}
+
+/// A program whose first block gathers an operand of its sum.
+struct Gathered {
+    program: Program,
+    matrix: BufferId,
+    gatherer: BlockId,
+}
+
+impl Gathered {
+    fn of(program: &Program, operand: BufferId) -> Option<Gathered> {
+        let reindex = Step::Reindex {
+            block: MAIN.into(),
+            buffer: program.buffer(operand).name.clone(),
+        };
+        let trace = Trace {
+            steps: vec![reindex],
+            decisions: vec![],
+        };
+        let gathered = schedule::replay(program, &trace).ok()?;
+        let matrix = gathered
+            .buffer_ids()
+            .find(|b| b.index() == program.buffer_ids().count())?;
+        let [gatherer] = gathered.producers(matrix)[..] else {
+            return None;
+        };
+        Some(Gathered {
+            program: gathered,
+            matrix,
+            gatherer,
+        })
+    }
+
+    fn block(&self) -> &Block {
+        self.program.block(self.gatherer)
+    }
+
+    /// The program that gathers, or that which reads what was gathered.
+    fn part(&self, gathers: bool) -> Option<Program> {
+        let mut p = self.program.clone();
+        let own = |n: &Node| p.blocks_under(&[*n]).contains(&self.gatherer);
+        let body: Vec<Node> = p
+            .body
+            .iter()
+            .copied()
+            .filter(|n| own(n) == gathers)
+            .collect();
+        p.body = body;
+        let mut used = Vec::new();
+        for b in p.block_ids() {
+            used.extend(p.block(b).writes.iter().map(|w| w.buffer));
+            used.extend(p.block(b).loads().into_iter().map(|(b, _)| b));
+        }
+        p.params.retain(|b| used.contains(b));
+        let (role, at) = match gathers {
+            true => (Role::Output, p.params.len()),
+            false => (Role::Input, 0),
+        };
+        p.buffer_mut(self.matrix).role = role;
+        p.params.insert(at, self.matrix);
+        // What is not used any more is not printed.
+        ir::text::parse(&ir::text::print(&p)).ok()
+    }
+
+    /// Lets the program read a matrix that another one gathers of the same operand, if it can.
+    fn read(&mut self, other: &Gathered, operands: [BufferId; 2]) -> Option<()> {
+        let axes = matched(self, other, operands)?;
+        let own: Vec<VarId> = self.block().iters.iter().map(|i| i.var).collect();
+        let matrix = self.matrix;
+        let read = |indices: &[Expr]| -> Expr {
+            let at = |v: VarId| own.iter().position(|o| *o == v).map(|i| indices[i].clone());
+            let indices: Vec<Expr> = axes.iter().map(|e| e.substitute(&at)).collect();
+            Expr::load(matrix, indices)
+        };
+        for b in self.program.block_ids() {
+            if b != self.gatherer {
+                let block = self.program.block_mut(b);
+                block.map_statement(|e| {
+                    e.rewrite(&mut |e| match e.kind() {
+                        ExprKind::Load(b, indices) if *b == matrix => Some(read(indices)),
+                        _ => None,
+                    })
+                });
+            }
+        }
+        let buffer = other.program.buffer(other.matrix);
+        self.program
+            .buffer_mut(matrix)
+            .shape
+            .clone_from(&buffer.shape);
+        Some(())
+    }
+}
+
+/// The indices of the one load of a buffer in a value.
+fn indices(value: &Expr, of: BufferId) -> Option<Vec<Expr>> {
+    let mut found = Vec::new();
+    value.visit_loads(&mut |b, i| {
+        if b == of {
+            found.push(i.to_vec());
+        }
+    });
+    found.dedup();
+    match found.len() {
+        1 => found.pop(),
+        _ => None,
+    }
+}
+
+/// Where the matrix of `other` has what `own` gathers: an index for each axis, over the axes of `own`.
+fn matched(own: &Gathered, other: &Gathered, operands: [BufferId; 2]) -> Option<Vec<Expr>> {
+    let (wanted, given) = (&own.block().writes[0].value, &other.block().writes[0].value);
+    let [wanted_at, given_at] = [indices(wanted, operands[0])?, indices(given, operands[1])?];
+    let shape = &other.program.buffer(operands[1]).shape;
+    let extents = |g: &Gathered| -> HashMap<VarId, i64> {
+        let iters = g.block().iters.iter();
+        iters.map(|i| (i.var, i.extent)).collect()
+    };
+    let (own_extents, extents) = (extents(own), extents(other));
+    let ranges = program_ranges(&own.program);
+    let same = |a: &Expr, b: &Expr| simplify(a, &ranges) == simplify(b, &ranges);
+    let mut found: BTreeMap<VarId, Expr> = BTreeMap::new();
+    for ((given, wanted), size) in given_at.iter().zip(&wanted_at).zip(shape) {
+        let vars = given.vars();
+        match given.as_var() {
+            Some(v) if extents[&v] == *size => _ = found.insert(v, wanted.clone()),
+            _ => {
+                let assigned = assignments(&vars, &wanted.vars(), [&extents, &own_extents]);
+                let fits = |a: &BTreeMap<VarId, Expr>| {
+                    same(&given.substitute(&|v| a.get(&v).cloned()), wanted)
+                };
+                found.extend(assigned.into_iter().find(fits)?);
+            }
+        }
+    }
+    let buffers = |e: &Expr| match e.kind() {
+        ExprKind::Load(b, i) if *b == operands[1] => Some(Expr::load(operands[0], i.to_vec())),
+        _ => None,
+    };
+    let given = given.rewrite(&mut |e| buffers(e));
+    let moved = given.substitute(&|v| found.get(&v).cloned());
+    let iters = other.block().iters.iter();
+    let axes: Option<Vec<Expr>> = iters.map(|i| found.get(&i.var).cloned()).collect();
+    axes.filter(|_| same(&moved, wanted))
+}
+
+/// The ways to give each variable another one of the same extent.
+fn assignments(
+    vars: &[VarId],
+    to: &[VarId],
+    extents: [&HashMap<VarId, i64>; 2],
+) -> Vec<BTreeMap<VarId, Expr>> {
+    let Some((first, rest)) = vars.split_first() else {
+        return vec![BTreeMap::new()];
+    };
+    let mut found = Vec::new();
+    for (at, v) in to.iter().enumerate() {
+        if extents[0].get(first) != extents[1].get(v) {
+            continue;
+        }
+        let left = [&to[..at], &to[at + 1..]].concat();
+        for mut more in assignments(rest, &left, extents) {
+            more.insert(*first, Expr::var(*v));
+            found.push(more);
+        }
+    }
+    found
+}
+
+/// The parameter of a step's program that a tensor is bound to.
+fn parameter(plan: &Plan, step: &PlanStep, tensor: PlanTensorId) -> Option<BufferId> {
+    let at = step.inputs.iter().position(|t| *t == tensor)?;
+    plan.tasks[step.task].program.params.get(at).copied()
+}
+
+/// The programs of both steps where columns are kept: those that gather, multiply, and multiply again.
+fn programs(plan: &Plan, steps: [&PlanStep; 2]) -> Option<([Program; 3], Columns)> {
+    let shared = steps[0].inputs.iter().find(|t| steps[1].inputs.contains(t));
+    let operand = |step| parameter(plan, step, *shared?);
+    let [first, last] = [operand(steps[0])?, operand(steps[1])?];
+    let program = |step: &PlanStep| &plan.tasks[step.task].program;
+    let forward = Gathered::of(program(steps[0]), first)?;
+    let mut gradient = Gathered::of(program(steps[1]), last)?;
+    gradient.read(&forward, [last, first])?;
+    let matrix = forward.program.buffer(forward.matrix);
+    let elements: i64 = matrix.shape.iter().product();
+    let image: i64 = forward.program.buffer(first).shape.iter().product();
+    let bytes = elements as u64 * matrix.dtype.size() as u64;
+    if elements <= image || bytes > MOST_BYTES {
+        return None;
+    }
+    let columns = Columns {
+        dtype: matrix.dtype,
+        shape: matrix.shape.iter().map(|n| *n as usize).collect(),
+    };
+    let parts = [
+        forward.part(true)?,
+        forward.part(false)?,
+        gradient.part(false)?,
+    ];
+    Some((parts, columns))
+}
+
+/// The operands of a part of a step's program: the columns are what the step itself does not have.
+fn operands(plan: &Plan, step: &PlanStep, part: &Program) -> Vec<(String, Option<PlanTensorId>)> {
+    let program = &plan.tasks[step.task].program;
+    let names = program.params.iter().map(|p| &program.buffer(*p).name);
+    let bound: HashMap<&String, PlanTensorId> = names
+        .zip(step.inputs.iter().chain(&step.outputs).copied())
+        .collect();
+    let names = part.params.iter().map(|p| part.buffer(*p).name.clone());
+    names.map(|n| (n.clone(), bound.get(&n).copied())).collect()
+}
+
+/// The layers of a plan that can keep columns, with their kernels. Steps of stretches are left out, and layers of
+/// which a kernel cannot be built.
+pub(crate) fn saved(
+    plan: &Plan,
+    stretches: &[Stretch],
+    target: &Target,
+    requirements: Requirements,
+    builders: &mut Builders,
+) -> Vec<Saved> {
+    let at: HashMap<&str, usize> = (0..).zip(&plan.steps).map(|(i, s)| (&*s.name, i)).collect();
+    let free = |i: &usize| !stretches.iter().any(|s| s.steps.contains(i));
+    let mut found = Vec::new();
+    for (first, step) in plan.steps.iter().enumerate().filter(|(i, _)| free(i)) {
+        let gradient = format!("{}.{WEIGHT_GRADIENT}", step.name);
+        let last = at.get(&*gradient).copied();
+        let Some(last) = last.filter(|i| free(i) && *i > first) else {
+            continue;
+        };
+        if let Some((parts, columns)) = programs(plan, [step, &plan.steps[last]]) {
+            found.push(([first, last], parts, columns));
+        }
+    }
+    let mut asked: HashMap<String, (u64, Candidate)> = HashMap::new();
+    for part in found.iter().flat_map(|(_, parts, _)| parts) {
+        let text = ir::text::print(part);
+        let default = search::default_candidate(part, target, requirements.allowed());
+        if let (false, Ok(default)) = (asked.contains_key(&text), default) {
+            let request = builders.request(&text, &default.candidate, target, false);
+            asked.insert(text, (builders.submit(request), default.candidate));
+        }
+    }
+    let mut built = HashMap::new();
+    while let Some(o) = builders.pool.next(builders.patience()) {
+        if let Ok(Ok(b)) = o.result {
+            built.insert(o.id, b.kernel);
+        }
+    }
+    let kernel = |part: &Program, gathers: bool| {
+        let (id, candidate) = asked.get(&ir::text::print(part))?;
+        let mut kernel = built.get(id)?.clone();
+        if gathers {
+            kernel.algorithm = COLUMNS.into();
+        }
+        Some(named(kernel, Some(candidate).filter(|_| !gathers), part))
+    };
+    let mut all = Vec::new();
+    for (steps, parts, columns) in found {
+        let made = |at: usize, step: usize| {
+            let operands = operands(plan, &plan.steps[step], &parts[at]);
+            let kernel = kernel(&parts[at], at == 0)?;
+            Some(Part { kernel, operands })
+        };
+        let parts = (made(0, steps[0]), made(1, steps[0]), made(2, steps[1]));
+        if let (Some(gather), Some(multiply), Some(again)) = parts {
+            let calls = [vec![gather, multiply], vec![again]];
+            all.push(Saved {
+                steps,
+                columns,
+                calls,
+            });
+        }
+    }
+    all
+}
