@@ -35,6 +35,7 @@ mod score_args;
 mod screen;
 mod signals;
 mod simulate;
+mod simulate_collect;
 mod simulator_args;
 mod space;
 mod ssh;

@@ -1,6 +1,6 @@
 //! Simulated candidates: samples, scores, and what the simulator does not know.
 
-use super::program::{OP, place};
+use super::program::{OP, place, send, wait_for};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -254,6 +254,36 @@ fn a_command_of_the_user_simulates() {
     assert_eq!(first["cpu"], "board");
     assert_eq!(first["statistics"]["instructions"], 100.0);
     assert!(first["statistics"]["others"]["bytes"].as_f64().unwrap() >= 4096.0);
+}
+
+/// Answers when it is tried out, and then never again.
+const HANGS: &str =
+    "echo $$ >>pids\n[ $(wc -l <pids) = 1 ] || exec sleep 1000\necho instructions 100\n";
+
+#[test]
+fn a_command_of_the_user_dies_with_a_program_that_is_killed() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let script = HANGS.replace("pids", &p.file("pids"));
+    std::fs::write(p.folder.join("simulator.sh"), script).unwrap();
+    let command = format!("sh {} {{exe}}", p.file("simulator.sh"));
+    let ask = ["tune", OP, "--evaluate", "simulate", "--threads", "1"];
+    let with = ["--target", foreign(), "--simulator", &command];
+    let limit = ["--simulator-limit", "1000s", "--minimise", "instructions"];
+    let mut child = p.started(&[&ask[..], &with, &limit, &["--out", "m.tsm"]].concat());
+    let pid = wait_for("simulator", || {
+        let pids = std::fs::read_to_string(p.folder.join("pids")).ok()?;
+        pids.lines().nth(1).map(String::from)
+    });
+    send(&child, libc::SIGKILL);
+    child.wait().unwrap();
+    // Whoever inherits it may leave it unwaited for.
+    wait_for("end of the simulator", || {
+        match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat.contains(") Z ").then_some(()),
+            Err(_) => Some(()),
+        }
+    });
 }
 
 #[test]
