@@ -130,6 +130,44 @@ fn a_predictor_of_this_machine_scores_candidates() {
 }
 
 #[test]
+fn predictors_of_the_program_are_taken_by_name() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let listed = p.json(&["simulate", "predictors"]);
+    let names: Vec<&str> = listed["predictors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["conv2d", "depthwise_conv2d", "matmul"]);
+    let said = p.ok(&["simulate", "predictors"]);
+    assert!(said.contains("R_top1") && said.contains("depthwise_conv2d"));
+    for (name, op) in [
+        ("conv2d", "op:conv2d(c=8,h=7,w=7,k=16)"),
+        ("depthwise_conv2d", "op:depthwise_conv2d(c=16,h=7,w=7)"),
+        ("matmul", "op:matmul(m=24,n=32,k=16)"),
+    ] {
+        let ask = ["tune", op, "--evaluate", "simulate", "--trials", "6"];
+        let by = ["--target", "x86-avx2", "--predictor", name];
+        let out = ["--threads", "1", "--out", "m.tsm"];
+        let tuned = p.json(&[&ask[..], &by, &out].concat());
+        assert_eq!(tuned["score"], "simulated ryzen-5800x by trees", "{name}");
+        let scored = tuned["tasks"].as_array().unwrap().iter();
+        let scored = scored.filter(|t| t["cycles"].as_f64().is_some_and(|c| c > 0.0));
+        assert!(scored.count() > 0, "{name}: {tuned}");
+    }
+    let ask = ["tune", OP, "--evaluate", "simulate", "--predictor"];
+    let unknown = p.error(&[&ask[..], &["no-such"]].concat());
+    assert!(
+        unknown.contains("no-such") && unknown.contains("depthwise_conv2d"),
+        "{unknown}"
+    );
+    let idle = p.error(&["tune", OP, "--window", "dynamic", "--predictor", "matmul"]);
+    assert!(idle.contains("has no effect"), "{idle}");
+}
+
+#[test]
 fn what_the_simulator_does_not_know_is_refused_by_name() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
