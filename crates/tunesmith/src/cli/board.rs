@@ -236,8 +236,9 @@ fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<(
     let times = board.times(folder, &names, ROUNDS)?;
     times.complain();
     if times.ns.is_empty() {
-        return Err(Error::new("the board timed none of the candidates")
-            .help("see why executables fail there, or choose another --target"));
+        return Err(Error::new("the board timed none of the candidates").help(
+            "give it more time, see why executables fail there, or choose another --target",
+        ));
     }
     let path = folder.join(TIMES);
     let mut file = fs::File::create(&path).map_err(fail(&path))?;
