@@ -7,6 +7,7 @@ which has numpy and onnx. Without ./test: PYTHON -m unittest discover --start-di
 
 import json
 import sys
+import tempfile
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -21,6 +22,7 @@ import figures
 import near_best
 import numpy
 import onnx
+import predictors
 import rival_process
 import static_choice
 import times
@@ -90,6 +92,33 @@ class WithoutRunning(unittest.TestCase):
         table = without_running.table({"a": least(4, 2, 1, 1), "b": least(1, 2, 4, 1)})
         last = table.strip().splitlines()[-1]
         self.assertEqual(last.split()[4::2][:4], ["2.000", "2.000", "2.000", "1.000"])
+
+
+class Predictors(unittest.TestCase):
+    def test_a_row_has_means_over_shapes_of_the_learner_and_of_the_static_score(self):
+        figure = lambda method, v: {"method": method, "median": dict.fromkeys(predictors.METRICS, v)}
+        figures = [figure("trees", 1), figure("trees", 3), figure("static score", 5)]
+        about = {"kind": "conv2d", "cpu": "c", "validation": {"a": {}, "b": {}}, "samples": 9}
+        cells = predictors.row("conv2d", about, 100, figures)
+        self.assertEqual(cells[:6], ["conv2d", "conv2d", "c", 2, 9, 100])
+        self.assertEqual(cells[6:], ["2.0 / 2.0 / 2.0 / 2.0", "5.0 / 5.0 / 5.0 / 5.0"])
+
+    def test_a_shape_that_is_complete_is_not_collected_again(self):
+        args = unittest.mock.Mock(points=4, target="t", cpu="c", limit="1s")
+        calls = []
+
+        def collect(*words):
+            calls.append(words)
+            Path(words[-1]).write_text("{}\n")
+
+        with tempfile.TemporaryDirectory() as folder:
+            out = unittest.mock.patch.object(program, "OUT", Path(folder))
+            call = unittest.mock.patch.object(program, "call", collect)
+            with out, call, unittest.mock.patch.object(predictors, "say"):
+                paths = [predictors.collected("op:matmul(m=8)", args) for _ in range(2)]
+        self.assertEqual(len(calls), 1)
+        self.assertEqual(paths[0], paths[1])
+        self.assertEqual(paths[0].name, "op-matmul-m-8.jsonl")
 
 
 class Times(unittest.TestCase):

@@ -4,7 +4,10 @@ use crate::cache::CacheSetting;
 use crate::statistics::Statistics;
 use ir::{Isa, Target};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_parent_process_death_signal, waitid,
+};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -23,6 +26,8 @@ pub enum EmulatorError {
     Missing { program: String, error: io::Error },
     #[error("the executable did not end within {} s; give it more time, or take smaller shapes", .0.as_secs())]
     TimedOut(Duration),
+    #[error("the executable was ended before its time")]
+    Stopped,
     #[error("the executable failed ({status}): {stderr}")]
     Failed { status: ExitStatus, stderr: String },
     #[error("{0} has no plugins; Debian's qemu-user has them, and qemu-user-static has not")]
@@ -113,14 +118,27 @@ impl Emulator {
 }
 
 /// What a command writes to its standard output. It is killed when it takes longer than `limit`, and what it started ends
-/// with it.
+/// with it. It also dies with the thread that calls this.
 ///
 /// # Errors
 /// If it does not start, does not end in time, or does not succeed.
-pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
+pub fn output(command: Command, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
+    output_unless(command, limit, &|| false)
+}
+
+/// As [`output`]; the command is also killed once `stopped` says so.
+///
+/// # Errors
+/// As those of [`output`], and [`EmulatorError::Stopped`].
+pub fn output_unless(
+    mut command: Command,
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Vec<u8>, EmulatorError> {
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0);
+    die_with_parent(&mut command);
     let begun = Instant::now();
     let mut child = command.spawn().map_err(|error| EmulatorError::Missing {
         program: command.get_program().display().to_string(),
@@ -128,22 +146,25 @@ pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, Emulator
     })?;
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let group = Pid::from_child(&child);
-    let in_time = loop {
+    let ended_for = loop {
         if has_ended(group)? {
-            break true;
+            break None;
         }
         if begun.elapsed() > limit {
-            break false;
+            break Some(EmulatorError::TimedOut(limit));
+        }
+        if stopped() {
+            break Some(EmulatorError::Stopped);
         }
         thread::sleep(POLL);
     };
     // Whatever is left of the group would hold the pipes open. Nobody waited for the child yet, so its id names no other
     // group.
     let killed = kill_process_group(group, Signal::KILL);
-    if !in_time {
+    if let Some(why) = ended_for {
         killed.map_err(io::Error::from)?;
         child.wait()?;
-        return Err(EmulatorError::TimedOut(limit));
+        return Err(why);
     }
     let status = child.wait()?;
     let read = |t: thread::JoinHandle<io::Result<Vec<u8>>>| t.join().expect("reading never panics");
@@ -155,6 +176,21 @@ pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, Emulator
             stderr: String::from_utf8_lossy(&stderr).trim().to_string(),
         }),
     }
+}
+
+/// Has the system kill the command when the thread that starts it is gone, however that ended.
+fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let ask = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the system was asked.
+        match getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(Errno::SRCH.into()),
+        }
+    };
+    // SAFETY: between fork and exec it makes system calls only.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Whether a child has ended, which can be waited for all the same.
@@ -181,6 +217,7 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     fn ran(line: &str, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
         let mut shell = Command::new("sh");
@@ -196,5 +233,35 @@ mod tests {
         let late = ran("sleep 60 & sleep 60", Duration::from_millis(50));
         assert!(matches!(late, Err(EmulatorError::TimedOut(_))));
         assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_command_is_ended_when_somebody_says_so() {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("60");
+        let ended = output_unless(sleep, Duration::from_secs(30), &|| true);
+        assert!(matches!(ended, Err(EmulatorError::Stopped)));
+    }
+
+    #[test]
+    fn a_command_dies_with_the_thread_that_started_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let mut shell = Command::new("sh");
+        let line = format!("echo $$ >{}; exec sleep 60", file.display());
+        shell.args(["-c", &line]);
+        shell.stdin(Stdio::null());
+        die_with_parent(&mut shell);
+        let child = thread::spawn(move || {
+            let child = shell.spawn().unwrap();
+            let begun = Instant::now();
+            while !fs::read_to_string(&file).is_ok_and(|t| t.ends_with('\n')) {
+                assert!(begun.elapsed() < Duration::from_secs(30));
+                thread::sleep(POLL);
+            }
+            child
+        });
+        let status = child.join().unwrap().wait().unwrap();
+        assert_eq!(status.signal(), Some(9));
     }
 }

@@ -275,16 +275,23 @@ impl Predictor {
     /// # Errors
     /// If the file cannot be read, is no predictor, or was made with another form, feature version or learner.
     pub fn load(path: &Path) -> Result<Predictor, PredictorError> {
-        let owned = || path.to_path_buf();
         let text = std::fs::read_to_string(path).map_err(|error| PredictorError::File {
+            path: path.into(),
+            error,
+        })?;
+        Predictor::of_text(&text, path)
+    }
+
+    /// The predictor of a file's text; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// As those of [`Predictor::load`].
+    pub(crate) fn of_text(text: &str, path: &Path) -> Result<Predictor, PredictorError> {
+        let owned = || path.to_path_buf();
+        let saved: Saved = serde_json::from_str(text).map_err(|error| PredictorError::Foreign {
             path: owned(),
             error,
         })?;
-        let saved: Saved =
-            serde_json::from_str(&text).map_err(|error| PredictorError::Foreign {
-                path: owned(),
-                error,
-            })?;
         let about = saved.about;
         if about.form != FORM {
             return Err(PredictorError::Form {

@@ -99,6 +99,10 @@ kinds! {
     Draw = "draw",
     /// A strategy was told what became of a candidate.
     Tell = "tell",
+    /// An evaluator compares later candidates with one.
+    Seen = "seen",
+    /// A strategy was told another score of a candidate that an earlier run had asked for.
+    Revised = "revised",
     /// A search was given a share of the budget.
     Budget = "budget",
     /// A filter dropped candidates.
@@ -191,6 +195,31 @@ pub struct Tell {
     /// Of an answer that is a score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
+    /// Fields of a newer version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A candidate that an evaluator compares later ones with: what a run that goes on needs to bring its evaluator to the same
+/// state. It comes before the candidate's [`Tell`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// [`crate::Record::trial`].
+    pub trial: u64,
+    /// What was read of it, in the evaluator's form.
+    pub read: Value,
+    /// Fields of a newer version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A score that replaces that of a candidate of an earlier run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Revised {
+    /// The earlier run, and [`crate::Record::trial`] there.
+    pub run: String,
+    pub trial: u64,
+    pub score: Score,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,

@@ -46,7 +46,7 @@ pub use cost::Cost;
 pub use error::StoreError;
 pub use event::{
     Ask, Budget, Compared, Doppler, Draw, Event, EventKind, InModel, InModelDecision, InModelTotal,
-    Layouts, NewEvent, Reference, Score, Skipped, SurveyEpoch, Tell, Tried,
+    Layouts, NewEvent, Reference, Revised, Score, Seen, Skipped, SurveyEpoch, Tell, Tried,
 };
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
 pub use lookup::{CandidateKey, RecordPlace, RecordQuery};

@@ -129,9 +129,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "predictor",
-        kind: "file",
+        kind: "name or file",
         default: "none",
-        doc: "With --evaluate simulate: a predictor of times that `simulate train` made; its score takes the place of a count",
+        doc: "With --evaluate simulate: a predictor of times, by its name in `simulate predictors` or by the file that `simulate train` made; its score takes the place of a count",
         source: "ADR 0040",
         affects_code: false,
     },

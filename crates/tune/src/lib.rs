@@ -79,7 +79,7 @@ pub use report::{Gain, Report, Surveyed, TaskSummary};
 pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
-pub use trial::{Answer, AnswerPlace, Form, Trial};
+pub use trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
 pub use worker::Stop;
 pub use workers::{Host, Workers, serve_worker_if_asked};
 

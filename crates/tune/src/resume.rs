@@ -8,12 +8,14 @@
 
 use crate::error::{Result, no_such};
 use crate::search::{Before, Search};
-use crate::trial::AnswerPlace;
+use crate::trial::{AnswerPlace, EarlierTrial, Trial};
+use build::Read;
 use search::{Point, Space};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use store::{Clock, Conditions, Cost, Draw, EventKind, Extra, Outcome, Run, Store, Tell};
+use std::sync::Arc;
+use store::{Clock, Conditions, Cost, Draw, EventKind, Extra, Outcome, Run, Score, Store, Tell};
 
 /// Under which names a run says where its answers hold, who gives them and of what kind they are, which algorithms are
 /// searched, and what run it goes on from.
@@ -132,6 +134,23 @@ struct Replay {
     before: HashSet<Point>,
     /// What the strategy was told.
     told: Vec<(Point, Outcome)>,
+    /// The run that is gone through.
+    run: Arc<str>,
+    /// Points of the runs before that, by their numbers there.
+    earlier: BTreeMap<String, BTreeMap<u64, Point>>,
+    /// What was read of candidates that were not told yet.
+    reads: BTreeMap<u64, Arc<Read>>,
+}
+
+impl Replay {
+    /// Goes on to the next run, before which these points were answered.
+    fn begin<'p>(&mut self, run: &str, before: impl Iterator<Item = &'p Point>) {
+        self.before = before.cloned().collect();
+        let points = std::mem::take(&mut self.points);
+        self.earlier.insert(self.run.to_string(), points);
+        self.reads.clear();
+        self.run = run.into();
+    }
 }
 
 impl Search {
@@ -143,8 +162,7 @@ impl Search {
     pub fn go_on(&mut self, store: &Store, earlier: &[String]) -> Result<bool> {
         let mut replay = Replay::default();
         for run in earlier {
-            replay.before.clone_from(&self.replayed);
-            replay.points.clear();
+            replay.begin(run, self.replayed.keys());
             for event in store.events(run)? {
                 let own = event.task.as_deref() == Some(&*self.key);
                 if own && !self.again(&event.kind, &mut replay, store)? {
@@ -160,8 +178,11 @@ impl Search {
         let open = replay
             .open
             .into_iter()
-            .filter(|p| !self.replayed.contains(p));
+            .filter(|p| !self.replayed.contains_key(p));
         let open: Vec<Point> = open.collect();
+        for e in &mut self.earlier {
+            e.score = self.replayed.get(&e.trial.point).copied().flatten();
+        }
         self.known.retain(|p| !open.contains(p));
         open.into_iter()
             .rev()
@@ -200,11 +221,32 @@ impl Search {
                     .or_insert_with(|| point.clone());
                 return Ok(*drawn == point);
             }
+            EventKind::Seen(s) => {
+                let Ok(read) = serde_json::from_value::<Read>(s.read.clone()) else {
+                    return Ok(false);
+                };
+                replay.reads.insert(s.trial, Arc::new(read));
+            }
+            EventKind::Revised(r) => {
+                let points = replay.earlier.get(&r.run);
+                if let Some(point) = points.and_then(|p| p.get(&r.trial)).cloned() {
+                    let Score { kind, value } = r.score.clone();
+                    self.revise_again(&point, Outcome::Scored { kind, value }, replay);
+                }
+            }
             EventKind::Tell(t) => {
                 let point = replay.points.get(&t.trial).cloned();
+                if let (Some(point), Some(read)) = (&point, replay.reads.remove(&t.trial)) {
+                    let trial = Trial {
+                        run: Some(replay.run.clone()),
+                        read: Some(read),
+                        ..Trial::new(0, t.trial, point.clone())
+                    };
+                    self.earlier.push(EarlierTrial { trial, score: None });
+                }
                 if let Some(point) = point.filter(|p| !replay.before.contains(p)) {
                     let outcome = outcome(t);
-                    if self.replayed.contains(&point) {
+                    if self.replayed.contains_key(&point) {
                         self.revise_again(&point, outcome, replay);
                         return Ok(true);
                     }
@@ -214,7 +256,7 @@ impl Search {
                     if let Some(cost) = cost.filter(|c| self.before.best.is_none_or(|b| *c < b)) {
                         (self.before.best, self.since_best) = (Some(cost), 0);
                     }
-                    self.replayed.insert(point.clone());
+                    self.replayed.insert(point.clone(), cost);
                     replay.told.push((point, outcome));
                 }
             }
@@ -226,13 +268,11 @@ impl Search {
     /// Tells the strategy a cost that replaced an earlier one.
     fn revise_again(&mut self, point: &Point, revised: Outcome, replay: &mut Replay) {
         if let Some(Cost::Score { value, .. }) = revised.cost() {
-            self.strategy.revise(point, value);
+            self.revise_earlier(point, value);
         }
         if let Some((_, told)) = replay.told.iter_mut().find(|(p, _)| p == point) {
             *told = revised;
         }
-        let costs = replay.told.iter().filter_map(|(_, o)| o.cost());
-        self.before.best = costs.map(|c| c.value()).reduce(f64::min);
     }
 
     /// Forgets what was replayed.
@@ -241,6 +281,7 @@ impl Search {
         self.strategy = search::strategy(name, self.seed)
             .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
         self.replayed.clear();
+        self.earlier.clear();
         (self.drawn, self.first_cost) = (None, None);
         (self.similar, self.similar_until) = (OnceCell::new(), None);
         (self.before, self.since_best) = (Before::default(), 0);

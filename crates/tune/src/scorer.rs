@@ -262,24 +262,26 @@ impl Scorer {
         }
     }
 
-    /// Adds a candidate to those that others are compared with, if the window has room.
-    pub fn see(&self, read: &Read, kind: &str, seen: &mut Seen) {
+    /// Adds a candidate to those that others are compared with, if the window has room; whether it had.
+    pub fn see(&self, read: &Read, kind: &str, seen: &mut Seen) -> bool {
         let window = match &self.simulator {
             Some(Simulator {
                 judge: Judge::Predictor(_, window),
                 ..
             }) => *window,
-            _ => return,
+            _ => return false,
         };
         let open = match window {
             Window::Static(first) => seen.samples.len() < first,
             Window::Dynamic => true,
         };
         let sample = self.simulator.as_ref().map(|s| s.sample(read, kind));
-        if let Some(Ok(sample)) = sample.filter(|_| open) {
-            seen.samples.push(sample);
-            seen.means.take();
-        }
+        let Some(Ok(sample)) = sample.filter(|_| open) else {
+            return false;
+        };
+        seen.samples.push(sample);
+        seen.means.take();
+        true
     }
 
     /// Whether scores move when more candidates are seen.

@@ -9,7 +9,7 @@ use crate::finalists::ranked;
 use crate::machine::{Limits, target_key};
 use crate::similar::{Similar, Wanted, read_columns, similar};
 use crate::source::Source;
-use crate::trial::{AnswerPlace, Trial};
+use crate::trial::{AnswerPlace, EarlierTrial, Trial};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
 use measure::{Spent, TaskData};
@@ -17,7 +17,7 @@ use plan::{Plan, Task};
 use runtime::BuiltKernel;
 use search::{Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Cost, Draw, Extra, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
@@ -172,8 +172,10 @@ pub struct Search {
     pub first_cost: Option<Cost>,
     /// What the strategy proposed last, until that is logged.
     pub drawn: Option<Draw>,
-    /// Points whose answers an earlier run told the strategy.
-    pub replayed: HashSet<Point>,
+    /// Points whose answers an earlier run told the strategy, with their costs.
+    pub replayed: HashMap<Point, Option<f64>>,
+    /// Those of their candidates that the evaluator compares others with.
+    pub earlier: Vec<EarlierTrial>,
     /// What earlier runs did for it.
     pub before: Before,
 }
@@ -262,7 +264,8 @@ impl Search {
             skipped: BTreeMap::new(),
             first_cost: None,
             drawn: None,
-            replayed: HashSet::new(),
+            replayed: HashMap::new(),
+            earlier: vec![],
             before: Before::default(),
         })
     }
@@ -403,7 +406,7 @@ impl Search {
 
     /// Lets the strategy and the filters learn. What an earlier run told them they know.
     pub fn learn(&mut self, point: &Point, outcome: &Outcome) {
-        if !self.replayed.contains(point) {
+        if !self.replayed.contains_key(point) {
             self.tell_strategy(point, outcome);
             self.tell_filters(point, outcome);
         }
@@ -512,6 +515,13 @@ impl Search {
             },
         };
         self.keep(new);
+    }
+
+    /// Takes the new cost of a candidate that an earlier run asked for. It is not built here, so it is not among the best.
+    pub fn revise_earlier(&mut self, point: &Point, cost: f64) {
+        self.strategy.revise(point, cost);
+        self.replayed.insert(point.clone(), Some(cost));
+        self.before.best = self.replayed.values().copied().flatten().reduce(f64::min);
     }
 
     /// Puts a candidate among the best, unless its code is there; what is

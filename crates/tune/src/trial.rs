@@ -28,6 +28,8 @@ pub struct Trial {
     pub search: usize,
     /// Its number in its search, from 0, in the order of asking.
     pub number: u64,
+    /// The earlier run that asked for it, in whose search it has this number; none of this run's candidates.
+    pub run: Option<Arc<str>>,
     pub point: Point,
     /// From [`Form::Schedule`] on.
     pub candidate: Option<Candidate>,
@@ -43,6 +45,32 @@ pub struct Trial {
     pub asking: Spent,
     /// What building it took, all builds together.
     pub building: Spent,
+}
+
+impl Trial {
+    /// A point that was just asked for.
+    pub fn new(search: usize, number: u64, point: Point) -> Trial {
+        Trial {
+            search,
+            number,
+            run: None,
+            point,
+            candidate: None,
+            trace: String::new(),
+            kernel: None,
+            read: None,
+            audited: None,
+            asking: Spent::default(),
+            building: Spent::default(),
+        }
+    }
+}
+
+/// A candidate that an earlier run asked for, with the score that it had in the end.
+#[derive(Clone, Debug)]
+pub struct EarlierTrial {
+    pub trial: Trial,
+    pub score: Option<f64>,
 }
 
 /// Where an answer holds.

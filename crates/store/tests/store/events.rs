@@ -1,7 +1,7 @@
 //! What runs log: the typed form, the written form, and what is carried along unread.
 
 use serde_json::{Value, json};
-use store::{Budget, Cost, Event, EventKind, Extra, Skipped, Tell};
+use store::{Budget, Cost, Event, EventKind, Extra, Revised, Score, Seen, Skipped, Tell};
 
 use crate::samples::{event, payload, prepared, record, scored, tell, timed};
 
@@ -104,9 +104,25 @@ fn a_store_gives_back_the_events_that_it_was_given() {
         audited: vec![],
         extra: Extra::new(),
     };
-    let kinds: [EventKind; 3] = [
+    let seen = Seen {
+        trial: 4,
+        read: json!({"loads": 0.1 + 0.2, "others": [null, 1e-320]}),
+        extra: Extra::new(),
+    };
+    let revised = Revised {
+        run: "r0".into(),
+        trial: 4,
+        score: Score {
+            kind: "cycles".into(),
+            value: 1.0 / 3.0,
+        },
+        extra: Extra::new(),
+    };
+    let kinds: [EventKind; 5] = [
         budget.into(),
         skipped.into(),
+        seen.into(),
+        revised.into(),
         tell(&record("r1", 7, timed(&[5, 6, 9]))).into(),
     ];
     for kind in kinds.clone() {

@@ -14,7 +14,7 @@ pub use reading::Reading;
 pub use recorded::{Recorded, space_of};
 pub use timed::{MeasureSettings, Timed, known_states};
 
-use crate::trial::{Answer, AnswerPlace, Form, Trial};
+use crate::trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
 use build::ReadOptions;
 use ir::{Program, Target};
 use measure::TaskData;
@@ -111,6 +111,10 @@ pub trait Evaluator {
     /// `quiet(true)` silences what else the run does on this machine, `quiet(false)` ends
     /// that.
     fn poll(&mut self, wait: Duration, quiet: &mut dyn FnMut(bool)) -> Option<Reply>;
+
+    /// Takes what the runs that a search goes on from had logged as [`store::Seen`], in that order, before the first batch
+    /// of the task. `kind` is the name of the task's program.
+    fn go_on(&mut self, _task: &Arc<str>, _kind: &str, _earlier: &[EarlierTrial]) {}
 
     /// How long it may say nothing while it has batches. Those are lost then: their trials are
     /// taken as unanswered, and people are told.

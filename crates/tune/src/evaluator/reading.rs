@@ -6,13 +6,13 @@
 use super::{Batch, Evaluator, Reply};
 use crate::known::from_memory;
 use crate::scorer::{Scorer, Seen};
-use crate::trial::{Answer, AnswerPlace, Form, Trial};
-use build::ReadOptions;
+use crate::trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
+use build::{Read, ReadOptions};
 use measure::{PartTimes, Spent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Outcome, SIMULATE, STATIC};
+use store::{EventKind, Extra, Outcome, SIMULATE, STATIC, Seen as SeenEvent};
 
 /// Trials of a search that are answered together: a score takes no time.
 const BATCH: usize = 64;
@@ -59,6 +59,16 @@ impl Reading {
             place: self.place.clone(),
         }
     }
+}
+
+/// What the log says of a candidate that others are compared with. A number without a form in JSON is in no log.
+fn noted(trial: &Trial, read: &Read) -> Option<EventKind> {
+    let seen = SeenEvent {
+        trial: trial.number,
+        read: serde_json::to_value(read).ok()?,
+        extra: Extra::new(),
+    };
+    Some(seen.into())
 }
 
 /// The value of a score.
@@ -123,6 +133,20 @@ impl Evaluator for Reading {
         BATCH
     }
 
+    fn go_on(&mut self, task: &Arc<str>, kind: &str, earlier: &[EarlierTrial]) {
+        let seen = self.seen.entry(task.clone()).or_default();
+        for read in earlier.iter().filter_map(|e| e.trial.read.as_ref()) {
+            self.scorer.see(read, kind, seen);
+        }
+        if self.scorer.revises() {
+            let scored = earlier
+                .iter()
+                .filter_map(|e| Some((e.trial.clone(), e.score?)));
+            let all = self.scored.entry(task.clone()).or_default();
+            all.extend(scored);
+        }
+    }
+
     fn submit(&mut self, batch: Batch) {
         self.waiting.push_back(batch);
     }
@@ -133,8 +157,11 @@ impl Evaluator for Reading {
         let from_memory = target.is_some_and(|t| from_memory(batch.rotate_bytes, t));
         let kind = batch.program.as_ref().map_or("", |p| &p.name);
         let mut seen = self.seen.remove(&batch.task).unwrap_or_default();
-        for read in batch.trials.iter().filter_map(|t| t.read.as_ref()) {
-            self.scorer.see(read, kind, &mut seen);
+        let mut events = Vec::new();
+        for trial in &batch.trials {
+            let read = trial.read.as_ref();
+            let read = read.filter(|read| self.scorer.see(read, kind, &mut seen));
+            events.extend(read.and_then(|read| noted(trial, read)));
         }
         let answers = batch.trials.into_iter();
         let answers = answers.map(|t| self.answer(t, kind, from_memory, &seen));
@@ -146,7 +173,7 @@ impl Evaluator for Reading {
             number: batch.number,
             answers,
             revised,
-            events: vec![],
+            events,
             setup: None,
             took: None,
         })
@@ -158,7 +185,6 @@ mod tests {
     use super::*;
     use crate::filter::tests::trial;
     use analysis::{Features, Score};
-    use build::Read;
     use ir::{Isa, Target};
 
     #[test]

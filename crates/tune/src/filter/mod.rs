@@ -121,7 +121,6 @@ pub(crate) fn sift(
 pub(crate) mod tests {
     use super::*;
     use crate::{AnswerPlace, StopRule};
-    use measure::Spent;
     use runtime::BuiltKernel;
     use schedule::{Decision, DecisionKind};
     use search::{Point, Sketch, Space};
@@ -178,21 +177,8 @@ pub(crate) mod tests {
     }
 
     pub fn trial(number: u64, values: [u64; 2]) -> Trial {
-        Trial {
-            search: 0,
-            number,
-            point: Point {
-                sketch: 0,
-                values: values.to_vec(),
-            },
-            candidate: None,
-            trace: String::new(),
-            kernel: None,
-            read: None,
-            audited: None,
-            asking: Spent::default(),
-            building: Spent::default(),
-        }
+        let values = values.to_vec();
+        Trial::new(0, number, Point { sketch: 0, values })
     }
 
     /// The same as code of so many bytes.

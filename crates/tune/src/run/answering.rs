@@ -8,12 +8,28 @@ use crate::error::Result;
 use crate::evaluator::{Batch, Reply};
 use crate::known::constants_as_near;
 use crate::record;
+use crate::search::Search;
 use crate::trial::{Answer, Trial};
 use measure::Spent;
 use runtime::BuiltKernel;
 use search::untried;
 use std::time::Duration;
-use store::{NewEvent, Outcome, Record, RecordIdentity};
+use store::{Cost, Extra, NewEvent, Outcome, Record, RecordIdentity, Revised, Score};
+
+/// What the log says of a new score.
+fn revised_event(s: &Search, a: &Answer, evaluator: &str) -> NewEvent {
+    if let (Some(run), Some(Cost::Score { kind, value })) = (&a.trial.run, a.outcome.cost()) {
+        let event = Revised {
+            run: run.to_string(),
+            trial: a.trial.number,
+            score: Score { kind, value },
+            extra: Extra::new(),
+        };
+        return record::event(&s.run_id, &s.key, event);
+    }
+    let [_, tell] = told(s, &a.trial, evaluator, &a.outcome);
+    tell
+}
 
 impl Run<'_> {
     /// A search whose waiting candidates are to be evaluated now: they fill a
@@ -234,20 +250,28 @@ impl Run<'_> {
     fn revise(&mut self, revised: Vec<Answer>, evaluator: &str) -> Result<()> {
         let of = |a: &Answer| {
             let s = &self.searches[a.trial.search];
+            let run_id = a.trial.run.as_ref().unwrap_or(&s.run_id);
             let identity = RecordIdentity {
-                run_id: s.run_id.to_string(),
+                run_id: run_id.to_string(),
                 task: s.key.to_string(),
                 trial: a.trial.number,
                 final_: false,
                 evaluator: evaluator.into(),
             };
-            let [_, tell] = told(s, &a.trial, evaluator, &a.outcome);
-            ((identity, a.outcome.clone()), tell)
+            (
+                (identity, a.outcome.clone()),
+                revised_event(s, a, evaluator),
+            )
         };
         let (records, events): (Vec<_>, Vec<_>) = revised.iter().map(of).unzip();
         self.log.revise(&records, &events)?;
         for a in revised {
-            self.searches[a.trial.search].revise(a.trial, &a.outcome);
+            let s = &mut self.searches[a.trial.search];
+            match (&a.trial.run, a.outcome.cost()) {
+                (None, _) => s.revise(a.trial, &a.outcome),
+                (Some(_), Some(cost)) => s.revise_earlier(&a.trial.point, cost.value()),
+                (Some(_), None) => {}
+            }
         }
         Ok(())
     }

@@ -183,18 +183,7 @@ impl Run<'_> {
             let new = |point: Point| {
                 let number = s.asked;
                 s.asked += 1;
-                Trial {
-                    search,
-                    number,
-                    point,
-                    candidate: None,
-                    trace: String::new(),
-                    kernel: None,
-                    read: None,
-                    audited: None,
-                    asking: Spent::default(),
-                    building: Spent::default(),
-                }
+                Trial::new(search, number, point)
             };
             let new: Vec<Trial> = points.into_iter().map(new).collect();
             missing = new.len();

@@ -187,9 +187,13 @@ impl<'a> Run<'a> {
         let first = self.searches.len();
         self.searches.extend(searches);
         for (i, s) in self.searches.iter_mut().enumerate().skip(first) {
+            let mut kind = "";
             if let Some(subject) = &mut s.subject {
                 subject.id = i as u64;
+                kind = &subject.program.name;
             }
+            s.earlier.iter_mut().for_each(|e| e.trial.search = i);
+            self.evaluators[s.evaluator].go_on(&s.key, kind, &s.earlier);
         }
         first..self.searches.len()
     }

@@ -5,6 +5,7 @@ mod budgets;
 mod fakes;
 mod filters;
 mod late;
+mod moving_window;
 mod one_run;
 mod recorded;
 mod resumed;

@@ -2,6 +2,7 @@
 //! the times say. The script runs over ssh, or whoever has the board runs it.
 
 use super::parse::parse_count;
+use super::signals;
 use super::ssh::{Board, BoardArgs};
 use super::table::Table;
 use ir::Target;
@@ -9,6 +10,7 @@ use plan::Plan;
 use serde::{Deserialize, Serialize};
 use simulate::Runner;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,10 +19,13 @@ use std::process::ExitCode;
 use study::MeasuredPoint;
 use tune::chooser::{Scored, TaskScores};
 use tune::compile::Builders;
-use tune::{Error, Host, Result};
+use tune::{Error, Host, Result, Stop};
 
 /// Calls of a kernel that one start of its executable times.
 pub const CALLS: u32 = 10;
+
+/// What people are told after a signal.
+pub const STOPPING: &str = "stopping: what was measured is kept; a second Ctrl-C ends the program at once and keeps nothing";
 
 const CANDIDATES: &str = "candidates.jsonl";
 const TIMES: &str = "times.txt";
@@ -74,7 +79,15 @@ pub struct Bundle<'a> {
 }
 
 fn fail(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |e| Error::new(format!("{}: {e}", path.display()))
+    move |e| {
+        Error::new(format!("{}: {e}", path.display()))
+            .help("give a folder of `tune --export-to` that you may read and write")
+    }
+}
+
+/// No executable can be made for the target.
+fn no_runner(e: impl Display) -> Error {
+    Error::new(e.to_string()).help("choose another --target")
 }
 
 impl<'a> Bundle<'a> {
@@ -87,7 +100,7 @@ impl<'a> Bundle<'a> {
             );
         }
         fs::create_dir_all(folder).map_err(fail(folder))?;
-        let runner = Runner::new(target).map_err(|e| Error::new(e.to_string()))?;
+        let runner = Runner::new(target).map_err(no_runner)?;
         Ok(Bundle {
             folder,
             target,
@@ -116,7 +129,10 @@ impl<'a> Bundle<'a> {
             let kernels = builders.build_all(&tasks, &candidates, self.target)?;
             for (rank, (scored, kernel)) in chosen.iter().zip(kernels).enumerate() {
                 let bytes = self.runner.executable(&kernel, CALLS);
-                let bytes = bytes.map_err(|e| Error::new(format!("{}: {e}", task.title())))?;
+                let bytes = bytes.map_err(|e| {
+                    Error::new(format!("{}: {e}", task.title()))
+                        .help("tune this operator alone, or leave --export-to out")
+                })?;
                 let executable = format!("task{}-{}", self.tasks, rank + 1);
                 write(self.folder, &executable, &bytes)?;
                 self.exported.push(Exported {
@@ -178,7 +194,9 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         fs::read_to_string(&path).map_err(fail(&path))
     };
     let exported = exported(&read(CANDIDATES)?)?;
-    if let Some(board) = a.board.connect()? {
+    let stop = Stop::default();
+    let watched = signals::watch(stop.clone(), || eprintln!("{STOPPING}"))?;
+    if let Some(board) = a.board.connect(&stop)? {
         time_all(&board, &a.folder, &exported)?;
     }
     let lines = read(TIMES)?;
@@ -209,7 +227,7 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         true => super::print_json(&serde_json::json!({ "tasks": tasks }))?,
         false => print(tasks.values())?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(watched.exit_code())
 }
 
 /// Times all executables of a folder on a board, and writes their times there if there are any.
@@ -218,8 +236,9 @@ fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<(
     let times = board.times(folder, &names, ROUNDS)?;
     times.complain();
     if times.ns.is_empty() {
-        return Err(Error::new("the board timed none of the candidates")
-            .help("see why executables fail there, or choose another --target"));
+        return Err(Error::new("the board timed none of the candidates").help(
+            "give it more time, see why executables fail there, or choose another --target",
+        ));
     }
     let path = folder.join(TIMES);
     let mut file = fs::File::create(&path).map_err(fail(&path))?;
@@ -238,9 +257,11 @@ fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<(
 /// # Errors
 /// If the board is lost, or runs other code.
 pub fn time_points(board: &Board<'_>, target: &Target, points: &mut [MeasuredPoint]) -> Result<()> {
-    let folder =
-        tempfile::tempdir().map_err(|e| Error::new(format!("no folder can be made: {e}")))?;
-    let runner = Runner::new(target).map_err(|e| Error::new(e.to_string()))?;
+    let folder = tempfile::tempdir().map_err(|e| {
+        Error::new(format!("no folder for executables can be made: {e}"))
+            .help("give one that has room in the variable TMPDIR")
+    })?;
+    let runner = Runner::new(target).map_err(no_runner)?;
     let mut names = Vec::new();
     for (i, p) in points.iter().enumerate() {
         if let Ok(bytes) = runner.executable(&p.kernel, CALLS) {
@@ -275,7 +296,10 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
 
 fn exported(lines: &str) -> Result<Vec<Exported>> {
     let read = |line: &str| {
-        serde_json::from_str(line).map_err(|e| Error::new(format!("{CANDIDATES} is damaged: {e}")))
+        serde_json::from_str(line).map_err(|e| {
+            Error::new(format!("{CANDIDATES} is damaged: {e}"))
+                .help("export the candidates again with `tune --export-to`")
+        })
     };
     lines.lines().map(read).collect()
 }
@@ -291,6 +315,7 @@ fn times(lines: &str) -> Result<BTreeMap<&str, Vec<u64>>> {
             Error::new(format!(
                 "{TIMES} has the line `{line}`, which is no candidate and its nanoseconds"
             ))
+            .help("remove the line, or run time.sh on the board again")
         })?;
         times.entry(name).or_default().push(ns);
     }

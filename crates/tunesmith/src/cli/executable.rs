@@ -34,8 +34,10 @@ pub fn bytes(target: &Target, variants: &Variants) -> Result<Vec<u8>> {
 }
 
 fn of_model(target: &Target, model: &CompiledModel) -> Result<Vec<u8>> {
-    model_executable(target, model)
-        .map_err(|e| Error::new(format!("{} as an executable: {e}", model.name())))
+    model_executable(target, model).map_err(|e| {
+        Error::new(format!("{} as an executable: {e}", model.name()))
+            .help("`compile` without --emit writes a model that `run` takes")
+    })
 }
 
 /// Writes a file that all who may read it may run; says how many bytes it has.
@@ -53,6 +55,11 @@ pub fn write(out: &Output, bytes: &[u8]) -> Result<u64> {
     Ok(bytes.len() as u64)
 }
 
+/// Advice where files of an executable cannot be written, and where it fails.
+const NO_FILE: &str = "give a folder that has room in the variable TMPDIR";
+const NO_RUN: &str =
+    "write it with `compile --emit executable`, and run it on a machine of the target";
+
 /// How executables of a target run on this machine.
 pub struct Runner {
     emulator: Option<Emulator>,
@@ -65,17 +72,25 @@ impl Runner {
         let Err(why) = runtime::check_target(&build::kernel_target(target)) else {
             return Ok(Runner { emulator: None });
         };
-        let fail = |e: String| {
-            Error::new(format!(
-                "executables for {} cannot run here: {e}",
-                target.name()
-            ))
+        let fail = |e: String, help: &str| {
+            let name = target.name();
+            Error::new(format!("executables for {name} cannot run here: {e}")).help(help)
         };
         let Target::Cpu(cpu) = target;
         if cpu.isa == Isa::X86Avx512 {
-            return Err(fail(format!("{why}; QEMU has no AVX-512 either")));
+            let why = format!("{why}; QEMU has no AVX-512 either");
+            return Err(fail(
+                why,
+                "give --target x86-avx2, or use a machine with AVX-512",
+            ));
         }
-        let found = Emulator::find(target).map_err(|e| fail(e.to_string()))?;
+        let found = Emulator::find(target);
+        let found = found.map_err(|e| {
+            fail(
+                e.to_string(),
+                "Debian's package qemu-user has emulators of all targets",
+            )
+        })?;
         Ok(Runner {
             emulator: Some(found),
         })
@@ -91,24 +106,28 @@ impl Runner {
         model: &CompiledModel,
         inputs: &[Arc<Tensor>],
     ) -> Result<Vec<Tensor>> {
-        let fail = |what: &str, e: &dyn ToString| Error::new(format!("{what}: {}", e.to_string()));
-        let folder = TempDir::new().map_err(|e| fail("a folder for the executable", &e))?;
+        let fail = |what: &str, e: &dyn ToString, help: &str| {
+            let name = model.name();
+            Error::new(format!("{what} of {name}: {}", e.to_string())).help(help)
+        };
+        let folder =
+            TempDir::new().map_err(|e| fail("a folder for the executable", &e, NO_FILE))?;
         let executable = folder.path().join("model");
         let written = fs::write(&executable, of_model(target, model)?)
             .and_then(|()| fs::set_permissions(&executable, Permissions::from_mode(0o700)));
-        written.map_err(|e| fail("the executable", &e))?;
+        written.map_err(|e| fail("the executable", &e, NO_FILE))?;
         let mut command = self.command(&executable);
         let file = |what: &str, i: usize| folder.path().join(format!("{what}{i}.npy"));
         for (i, t) in inputs.iter().enumerate() {
             let path = file("input", i);
-            write_npy_file(&path, t).map_err(|e| fail("an input", &e))?;
+            write_npy_file(&path, t).map_err(|e| fail("an input", &e, NO_FILE))?;
             command.arg(path);
         }
         let outputs = 0..model.outputs().len();
         let outputs: Vec<PathBuf> = outputs.map(|i| file("output", i)).collect();
         command.args(&outputs);
-        output(command, LIMIT).map_err(|e| fail("the executable", &e))?;
-        let read = |p: &PathBuf| read_npy_file(p).map_err(|e| fail("an output", &e));
+        output(command, LIMIT).map_err(|e| fail("the executable", &e, NO_RUN))?;
+        let read = |p: &PathBuf| read_npy_file(p).map_err(|e| fail("an output", &e, NO_RUN));
         outputs.iter().map(read).collect()
     }
 

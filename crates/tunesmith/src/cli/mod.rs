@@ -36,6 +36,7 @@ mod score_args;
 mod screen;
 mod signals;
 mod simulate;
+mod simulate_collect;
 mod simulator_args;
 mod space;
 mod ssh;

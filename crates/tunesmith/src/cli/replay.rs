@@ -345,6 +345,8 @@ fn said(l: &Line) -> String {
             format!("{} [{}]", ask.algorithm, values.join(","))
         }
         EventKind::Tell(told) => told.outcome.clone(),
+        EventKind::Seen(_) => "later candidates are compared with it".into(),
+        EventKind::Revised(r) => format!("of run {}: {} {}", r.run, r.score.value, r.score.kind),
         _ => l.payload.to_string(),
     }
 }
@@ -385,6 +387,8 @@ fn log_text(r: &Replay) -> String {
         let (trial, took) = match &l.event {
             EventKind::Ask(ask) => (Some(ask.trial), String::new()),
             EventKind::Tell(told) => (Some(told.trial), in_ms(told.median_ns)),
+            EventKind::Seen(seen) => (Some(seen.trial), String::new()),
+            EventKind::Revised(revised) => (Some(revised.trial), String::new()),
             _ => (None, String::new()),
         };
         t.row(vec![

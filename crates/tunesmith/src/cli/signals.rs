@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the program at once.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use tune::{Error, Result, Stop};
@@ -15,9 +16,13 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The signal that asked for an end.
-    pub fn signal(&self) -> Option<i32> {
-        Some(self.signal.load(Ordering::Relaxed)).filter(|s| *s != 0)
+    /// The status of a program that did what it was asked to, as far as a signal left it time. A script can tell by it that
+    /// there was less than it asked for.
+    pub fn exit_code(&self) -> ExitCode {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => ExitCode::SUCCESS,
+            signal => ExitCode::from(128 + signal as u8),
+        }
     }
 }
 

@@ -1,31 +1,21 @@
 //! `simulate`: what candidates do on a processor that is not here, and samples that predictors learn from.
 
 use super::board;
-use super::model_args::check_runs_here;
-use super::parse::{parse_count, parse_time};
-use super::progress::Progress;
-use super::simulator_args::ExternalArgs;
-use super::ssh::BoardArgs;
-use super::study::points::{ALONE, workloads};
+use super::parse::parse_time;
+use super::simulate_collect;
 use super::table::Table;
-use build::ReadOptions;
 use ir::{Isa, Target};
-use search::{Accuracy, Allowed, SpaceKind};
+use serde_json::json;
 use simulate::{
-    Emulator, EmulatorError, Method, Predictor, Sample, Statistics, TrainOptions, by_group,
-    timed_once,
+    Emulator, EmulatorError, Method, Metrics, Predictor, PredictorError, SHIPPED, Sample, Shipped,
+    TrainOptions, by_group, timed_once,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use store::STATIC;
-use study::{MeasuredPoint, MeasuredTask, PointOptions, Points};
-use tune::known::Requirements;
 use tune::scorer::Simulator;
-use tune::{Error, Observer, Result};
+use tune::{Error, Result};
 
 /// Simulate candidates, and collect what predictors of their times learn from
 #[derive(clap::Args)]
@@ -39,54 +29,18 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    Collect(CollectArgs),
+    Collect(simulate_collect::CollectArgs),
     Train(TrainArgs),
+    Predictors(PredictorsArgs),
     Import(board::ImportArgs),
     Count(CountArgs),
 }
 
-/// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
-#[derive(clap::Args)]
-struct CollectArgs {
-    /// Built-in models (see `models`), ONNX files, or operators as op:NAME(argument=value,...); of an
-    /// operator the task with most work
-    #[arg(required = true)]
-    models: Vec<String>,
-    /// Candidates of each task that are different kernels: half of them random, half proposed by
-    /// evolutionary search on the static score
-    #[arg(long, default_value_t = 100, value_parser = parse_count::<usize>)]
-    points: usize,
-    /// Instruction set of the kernels, such as x86-avx2 or aarch64-neon [default: this machine's]
-    #[arg(long)]
-    target: Option<String>,
-    /// The processor whose caches are simulated, such as ryzen-5800x or cortex-a72 [default: one with the target's]
-    #[arg(long, value_name = "NAME")]
-    cpu: Option<String>,
-    #[command(flatten)]
-    external: ExternalArgs,
-    #[command(flatten)]
-    board: BoardArgs,
-    /// Simulate only
-    #[arg(long, conflicts_with = "board")]
-    no_time: bool,
-    /// Time that a kernel may take to be measured
-    #[arg(long, value_parser = parse_time, default_value = "10s")]
-    limit: Duration,
-    /// Seed of all random choices
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// File of samples; samples are added to what it has
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 pub fn run(a: &Args) -> Result<ExitCode> {
     match &a.command {
-        Command::Collect(c) => collect(c),
+        Command::Collect(c) => simulate_collect::collect(c),
         Command::Train(t) => train(t),
+        Command::Predictors(p) => predictors(p),
         Command::Import(i) => board::import(i),
         Command::Count(c) => count(c),
     }
@@ -180,14 +134,7 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     }
     let mut table = Table::new(&["group", "E_top1 %", "R_top1 %", "Q_low %", "Q_high %"]);
     for (group, m) in &made.about().validation {
-        let percent = |v: f64| format!("{v:.2}");
-        table.row(vec![
-            group.clone(),
-            percent(m.e_top1),
-            percent(m.r_top1),
-            percent(m.q_low),
-            percent(m.q_high),
-        ]);
+        table.row([vec![group.clone()], percents(*m)].concat());
     }
     table.print()?;
     super::print_line(&format!(
@@ -201,83 +148,8 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who proposes each half of the candidates.
-const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
-
-fn collect(a: &CollectArgs) -> Result<ExitCode> {
-    let host = super::host()?;
-    let target = match &a.target {
-        Some(name) => named(name)?,
-        None => host.machine.target(1),
-    };
-    let cpu = a.cpu.as_deref();
-    let external = a.external.simulator(cpu, None, &target)?;
-    let simulator = match external {
-        Some(external) => external,
-        None => Simulator {
-            sample_iterations: a.external.sample_iterations(),
-            ..Simulator::named(cpu, &target)?
-        },
-    };
-    let board = a.board.connect()?;
-    let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
-    let fail = |e: std::io::Error| {
-        Error::new(format!("{}: {e}", a.out.display())).help("choose another file with --out")
-    };
-    let file = File::options().create(true).append(true).open(&a.out);
-    let mut out = BufWriter::new(file.map_err(fail)?);
-    let mut progress = Progress::new("simulate", a.json);
-    let mut all: Vec<MeasuredTask> = Vec::new();
-    for (half, strategy) in PROPOSERS.into_iter().enumerate() {
-        let points = (a.points + 1 - half) / 2;
-        if points == 0 {
-            continue;
-        }
-        let options = PointOptions {
-            points,
-            seed: a.seed + half as u64,
-            allowed: Allowed {
-                accuracy: Accuracy::Relaxed,
-                space: SpaceKind::All,
-            },
-            strategy,
-            known: BTreeMap::new(),
-            timed: !a.no_time && board.is_none() && check_runs_here(&target).is_ok(),
-            tolerance: Requirements::of_knobs().tolerance,
-            limit: a.limit,
-            measure: ALONE,
-            read: Some(ReadOptions {
-                cpu: llvm::scoring_cpu(&target),
-                ..simulator.asks()
-            }),
-        };
-        let observer: &mut dyn Observer = &mut progress;
-        let mut points = Points {
-            host: &host,
-            target: &target,
-            options: &options,
-            observer,
-        };
-        for mut task in points.measure(&programs)? {
-            if let Some(board) = &board {
-                board::time_points(board, &target, &mut task.points)?;
-            }
-            for p in &task.points {
-                if let Some(sample) = sample(&task, p, &simulator, strategy) {
-                    sample.write(&mut out).map_err(fail)?;
-                }
-            }
-            out.flush().map_err(fail)?;
-            all.push(task);
-        }
-    }
-    progress.finish();
-    report(a, &all)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// The generic target of a name.
-fn named(name: &str) -> Result<Target> {
+pub fn named(name: &str) -> Result<Target> {
     let isa = Isa::ALL.into_iter().find(|i| i.name() == name);
     let isa = isa.ok_or_else(|| {
         let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
@@ -285,6 +157,66 @@ fn named(name: &str) -> Result<Target> {
             .help(format!("give one of {}", names.join(", ")))
     })?;
     Ok(Target::generic(isa))
+}
+
+/// List the predictors of this program, which `tune --evaluate simulate --predictor NAME` takes
+#[derive(clap::Args)]
+struct PredictorsArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn predictors(a: &PredictorsArgs) -> Result<ExitCode> {
+    let fail = |e: PredictorError| {
+        Error::new(e.to_string()).help("make it again with bench/predictors.py")
+    };
+    let all = SHIPPED
+        .iter()
+        .map(|s| Ok((s, s.predictor().map_err(fail)?)));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    if a.json {
+        let one = |(s, p): &(&Shipped, Predictor)| json!({ "name": s.name, "bytes": s.bytes(), "about": p.about() });
+        let all: Vec<_> = all.iter().map(one).collect();
+        super::print_json(&json!({ "predictors": all }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        "name",
+        "kernel",
+        "processor",
+        "learner",
+        "samples",
+        "shapes",
+        "E_top1 %",
+        "R_top1 %",
+        "Q_low %",
+        "Q_high %",
+    ]);
+    for (shipped, predictor) in &all {
+        let about = predictor.about();
+        let of_groups: Vec<Metrics> = about.validation.values().copied().collect();
+        let mut row = vec![
+            shipped.name.to_string(),
+            about.kind.clone(),
+            about.cpu.clone(),
+            about.method.clone(),
+            about.samples.to_string(),
+            of_groups.len().to_string(),
+        ];
+        row.extend(Metrics::mean(&of_groups).map_or(vec![], percents));
+        table.row(row);
+    }
+    table.print()?;
+    super::print_line(
+        "The metrics are means over shapes, of a fifth of the samples, by a learner that did not see these. `study simulate` says what they mean.",
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn percents(m: Metrics) -> Vec<String> {
+    let all = [m.e_top1, m.r_top1, m.q_low, m.q_high];
+    all.map(|v| format!("{v:.2}")).to_vec()
 }
 
 /// Count what an executable of `tune --export-to` does, in QEMU with the plugin of the crate `simulate`
@@ -312,7 +244,11 @@ struct CountArgs {
 fn count(a: &CountArgs) -> Result<ExitCode> {
     let target = named(&a.target)?;
     let caches = Simulator::named(a.cpu.as_deref(), &target)?.caches;
-    let fail = |e: EmulatorError| Error::new(format!("{}: {e}", a.executable.display()));
+    let fail = |e: EmulatorError| {
+        Error::new(format!("{}: {e}", a.executable.display())).help(
+            "give an executable of `tune --export-to`, its --target, and the plugin of this program's source",
+        )
+    };
     let emulator = Emulator::find(&target).map_err(fail)?;
     let counted = emulator.counts(&a.plugin, &a.executable, &caches, a.limit);
     let counted = counted.map_err(fail)?;
@@ -326,94 +262,4 @@ fn count(a: &CountArgs) -> Result<ExitCode> {
     }
     table.print()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn sample(
-    task: &MeasuredTask,
-    p: &MeasuredPoint,
-    simulator: &Simulator,
-    proposed: &str,
-) -> Option<Sample> {
-    Some(Sample {
-        group: match task.program.starts_with("op:") {
-            true => task.program.clone(),
-            false => task.task.clone(),
-        },
-        kind: task.kind.clone(),
-        cpu: simulator.name.clone(),
-        sketch: p.sketch.clone(),
-        trace: p.trace.clone(),
-        statistics: p.statistics.clone()?,
-        static_score: p.predicted.get(STATIC).copied(),
-        time_ns: p.ns.map(|ns| ns as f64),
-        simulation_ns: Some(p.read_ns as f64),
-        proposed: proposed.into(),
-    })
-}
-
-/// The share of accesses that was walked, and the relative margin of the weighted count: medians of the candidates
-/// whose iterations were sampled.
-fn sampled(t: &MeasuredTask) -> [Option<f64>; 2] {
-    let all = t.points.iter().filter_map(|p| p.statistics.as_ref());
-    let of = |s: &Statistics| {
-        let sampled = s.sampled.as_ref()?;
-        let margin = sampled.margins.get(Simulator::WEIGHTED)?;
-        Some((sampled.walked, margin / s.weighted().max(1.0)))
-    };
-    let (walked, margins): (Vec<f64>, Vec<f64>) = all.filter_map(of).unzip();
-    [walked, margins].map(|mut all| {
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    })
-}
-
-fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
-    let of = |t: &MeasuredTask| {
-        let simulated = t.points.iter().filter(|p| p.statistics.is_some()).count();
-        (t.points.len(), simulated, t.spread())
-    };
-    if a.json {
-        let rows = all.iter().map(|t| {
-            let (points, simulated, spread) = of(t);
-            let [walked, margin] = sampled(t);
-            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "walked": walked, "margin": margin, "times": spread })
-        });
-        let tasks: Vec<serde_json::Value> = rows.collect();
-        return super::print_json(&serde_json::json!({ "samples": a.out, "tasks": tasks }));
-    }
-    let mut table = Table::new(&[
-        "task",
-        "candidates",
-        "simulated",
-        "walked",
-        "margin",
-        "timed",
-        "best ms",
-        "median ms",
-        "worst ms",
-    ]);
-    for t in all {
-        let [walked, margin] = sampled(t);
-        let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.2}%", v * 100.0));
-        let (points, simulated, spread) = of(t);
-        let ms = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6));
-        table.row(vec![
-            t.task.clone(),
-            points.to_string(),
-            simulated.to_string(),
-            percent(walked),
-            percent(margin),
-            spread.as_ref().map_or(0, |s| s.points).to_string(),
-            ms(spread.as_ref().map(|s| s.best_ns)),
-            ms(spread.as_ref().map(|s| s.median_ns)),
-            ms(spread.as_ref().map(|s| s.worst_ns)),
-        ]);
-    }
-    table.print()?;
-    if a.external.sample_iterations().is_some() {
-        super::print_line(
-            "walked: the share of accesses that was simulated. margin: half of the interval that holds the weighted count with 95%, as far as sampled iterations differ, over the count. Both are medians of candidates.",
-        )?;
-    }
-    super::print_line(&format!("samples are in {}", a.out.display()))
 }

@@ -4,8 +4,8 @@ use super::ADVANCED;
 use super::knobs::{default, with_default};
 use super::parse::{parse_count, parse_time};
 use ir::Target;
-use simulate::{External, Predictor, Statistics, Window};
-use std::path::PathBuf;
+use simulate::{External, Predictor, SHIPPED, Shipped, Statistics, Window};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::scorer::{FIRST, Judge, Simulator};
@@ -40,9 +40,10 @@ impl ExternalArgs {
     ) -> Result<Option<Simulator>> {
         let Some(command) = &self.simulator else {
             return match self.simulator_limit {
-                Some(_) => Err(Error::new(
-                    "--simulator-limit has no effect without --simulator",
-                )),
+                Some(_) => Err(
+                    Error::new("--simulator-limit has no effect without --simulator")
+                        .help("give --simulator 'COMMAND {exe}' with it, or leave it out"),
+                ),
                 None => Ok(None),
             };
         };
@@ -51,9 +52,26 @@ impl ExternalArgs {
             None => parse_time(default("simulator-limit")).map_err(Error::new)?,
         };
         let external = External::new(command, limit);
-        let external = external.map_err(|e| Error::new(format!("--simulator: {e}")))?;
+        let external = external.map_err(|e| {
+            Error::new(format!("--simulator: {e}"))
+                .help("give a command such as --simulator 'my-simulator --quiet {exe}'")
+        })?;
         Simulator::external(external, name, count, target).map(Some)
     }
+}
+
+/// The predictor of this program by its name, or else that of a file.
+fn predictor(given: &str) -> Result<Predictor> {
+    let loaded = match Shipped::named(given) {
+        Some(shipped) => shipped.predictor(),
+        None => Predictor::load(Path::new(given)),
+    };
+    loaded.map_err(|e| {
+        let names = SHIPPED.map(|s| s.name).join(", ");
+        Error::new(format!("--predictor: {e}")).help(format!(
+            "name one of this program ({names}), or a file of `tunesmith simulate train`"
+        ))
+    })
 }
 
 #[derive(clap::Args)]
@@ -64,8 +82,8 @@ pub struct SimulatorArgs {
     cpu: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "COUNT", help = with_default("minimise"))]
     minimise: Option<String>,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("predictor"), conflicts_with = "minimise")]
-    predictor: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "NAME|FILE", help = with_default("predictor"), conflicts_with = "minimise")]
+    predictor: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "WHICH", help = with_default("window"), value_parser = ["static", "dynamic"], requires = "predictor")]
     window: Option<String>,
 }
@@ -104,10 +122,8 @@ impl SimulatorArgs {
             }
             simulator.judge = Judge::Count(statistic.clone());
         }
-        if let Some(path) = &self.predictor {
-            let loaded = Predictor::load(path).map_err(|e| {
-                Error::new(e.to_string()).help("make one with `tunesmith simulate train`")
-            })?;
+        if let Some(given) = &self.predictor {
+            let loaded = predictor(given)?;
             let about = loaded.about();
             if self.cpu.is_none() {
                 simulator = Simulator {
@@ -116,10 +132,7 @@ impl SimulatorArgs {
                 };
             } else if about.cpu != simulator.name {
                 let (of, asked) = (&about.cpu, &simulator.name);
-                let why = format!(
-                    "{}: it predicts times of {of}, not of {asked}",
-                    path.display()
-                );
+                let why = format!("{given}: it predicts times of {of}, not of {asked}");
                 return Err(Error::new(why).help(format!("give --cpu {of}, or another predictor")));
             }
             let window = match self.window.as_deref() {
@@ -140,6 +153,7 @@ impl SimulatorArgs {
             ("--cpu", self.cpu.is_some()),
             ("--minimise", self.minimise.is_some()),
             ("--predictor", self.predictor.is_some()),
+            ("--window", self.window.is_some()),
             ("--simulator", self.external.simulator.is_some()),
             ("--simulator-limit", self.external.simulator_limit.is_some()),
             (

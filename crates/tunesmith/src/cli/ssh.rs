@@ -5,12 +5,13 @@
 
 use super::board::SCRIPT;
 use super::parse::{parse_duration, parse_time};
-use simulate::{EmulatorError, output};
+use simulate::{EmulatorError, output, output_unless};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use tune::{Error, Result};
+use tune::{Error, Result, Stop};
 
 /// Executables that are copied and timed at once.
 const BATCH: usize = 32;
@@ -43,6 +44,8 @@ pub struct Board<'a> {
     /// As `uname -m` calls it.
     machine: String,
     folder: String,
+    /// Ends timing before its time.
+    stop: Stop,
 }
 
 /// What a board says of executables.
@@ -73,11 +76,15 @@ impl Times {
 }
 
 impl BoardArgs {
-    /// Connects to the board; none if none is asked for.
+    pub fn is_given(&self) -> bool {
+        self.board.is_some()
+    }
+
+    /// Connects to the board; none if none is asked for. `stop` ends timing there before its time.
     ///
     /// # Errors
     /// If there is no ssh here, or the board does not answer.
-    pub fn connect(&self) -> Result<Option<Board<'_>>> {
+    pub fn connect(&self, stop: &Stop) -> Result<Option<Board<'_>>> {
         let Some(host) = self.board.as_deref() else {
             return Ok(None);
         };
@@ -94,6 +101,7 @@ impl BoardArgs {
                 args: self,
                 machine: machine.into(),
                 folder: folder.into(),
+                stop: stop.clone(),
             })),
             _ => Err(
                 Error::new(format!("{host} made no folder, but said: {said}"))
@@ -104,10 +112,14 @@ impl BoardArgs {
 
     /// Runs a line of shell there; what it writes.
     fn on(&self, host: &str, line: &str, limit: Duration) -> Result<String> {
+        let said = output(self.ssh(host, line), limit).map_err(|e| failure(host, "ssh", e))?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn ssh(&self, host: &str, line: &str) -> Command {
         let mut command = Command::new("ssh");
         command.args(self.options()).args([host, line]);
-        let said = output(command, limit).map_err(|e| failure(host, "ssh", e))?;
-        Ok(String::from_utf8_lossy(&said).into_owned())
+        command
     }
 
     /// Options of ssh and scp. The first value of a key counts, so the user's come first.
@@ -149,7 +161,15 @@ fn failure(host: &str, program: &str, error: EmulatorError) -> Error {
             said(&format!("{program} failed ({status}): {stderr}"))
                 .help("the board needs a shell, and room in /tmp")
         }
-        other => said(&other.to_string()),
+        other => said(&other.to_string()).help(format!("see whether `{program}` works here")),
+    }
+}
+
+/// What cannot be done with a file of this machine.
+fn unread(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |e| {
+        Error::new(format!("{}: {e}", path.display()))
+            .help("see whether the folder is there, and whether you may read and write it")
     }
 }
 
@@ -166,20 +186,24 @@ fn machine_of(executable: &[u8]) -> Option<&'static str> {
 }
 
 impl Board<'_> {
-    /// Times executables of a folder `rounds` times each, one after the other.
+    /// Times executables of a folder `rounds` times each, one after the other. After a stop, these are the times that
+    /// the board had.
     ///
     /// # Errors
     /// If one is for another machine, or cannot be copied, or the board is lost.
     pub fn times(&self, folder: &Path, names: &[String], rounds: u32) -> Result<Times> {
         // scp takes a `-` for an option, and what is before a `:` for a host, but not behind a `/`.
-        let fail = |e| Error::new(format!("{}: {e}", folder.display()));
-        let folder = &folder.canonicalize().map_err(fail)?;
+        let folder = &folder.canonicalize().map_err(unread(folder))?;
         let script = folder.join(SCRIPT_NAME);
-        let fail = |e| Error::new(format!("{}: {e}", script.display()));
-        std::fs::write(&script, SCRIPT).map_err(fail)?;
+        std::fs::write(&script, SCRIPT).map_err(unread(&script))?;
         let mut all = Times::default();
         for batch in names.chunks(BATCH) {
-            self.copy(folder, batch)?;
+            if self
+                .until_stopped(self.copy(folder, batch)?, "scp", COPY)?
+                .is_none()
+            {
+                break;
+            }
             let [pause, limit] = [self.args.cooldown, self.args.board_limit];
             let line = format!(
                 "cd {0} && sh {SCRIPT_NAME} {rounds} {pause} {limit} 2>failed.txt; code=$?; cat times.txt failed.txt; \
@@ -191,16 +215,39 @@ impl Board<'_> {
             let starts = rounds.saturating_mul(batch.len() as u32);
             let all_starts = limit.saturating_add(pause).checked_mul(starts);
             let patience = all_starts.map_or(Duration::MAX, |t| t.saturating_add(CONNECT));
-            read(&self.args.on(self.host, &line, patience)?, batch, &mut all);
+            let script = self.args.ssh(self.host, &line);
+            let Some(said) = self.until_stopped(script, "ssh", patience)? else {
+                // What was measured is still there: the script removes it in its end.
+                let known = format!("cat {}/times.txt", self.folder);
+                let said = self.args.on(self.host, &known, CONNECT);
+                said.into_iter()
+                    .for_each(|said| read(&said, batch, &mut all));
+                break;
+            };
+            read(&said, batch, &mut all);
         }
         Ok(all)
     }
 
-    fn copy(&self, folder: &Path, names: &[String]) -> Result<()> {
+    /// What a command writes; nothing if the stop came before its end.
+    fn until_stopped(
+        &self,
+        command: Command,
+        program: &str,
+        limit: Duration,
+    ) -> Result<Option<String>> {
+        match output_unless(command, limit, &|| self.stop.is_asked()) {
+            Ok(said) => Ok(Some(String::from_utf8_lossy(&said).into_owned())),
+            Err(EmulatorError::Stopped) => Ok(None),
+            Err(e) => Err(failure(self.host, program, e)),
+        }
+    }
+
+    /// The command that copies executables and the script to the board.
+    fn copy(&self, folder: &Path, names: &[String]) -> Result<Command> {
         let paths: Vec<_> = names.iter().map(|n| folder.join(n)).collect();
         for path in &paths {
-            let bytes = std::fs::read(path);
-            let bytes = bytes.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+            let bytes = std::fs::read(path).map_err(unread(path))?;
             let wanted = machine_of(&bytes).unwrap_or(&self.machine);
             if wanted != self.machine {
                 let why = format!(
@@ -216,8 +263,7 @@ impl Board<'_> {
         command.args(self.args.options()).args(["-q", "-p"]);
         command.args(paths).arg(folder.join(SCRIPT_NAME));
         command.arg(format!("{}:{}/", self.host, self.folder));
-        let copied = output(command, COPY);
-        copied.map(drop).map_err(|e| failure(self.host, "scp", e))
+        Ok(command)
     }
 }
 
@@ -227,7 +273,10 @@ impl Drop for Board<'_> {
             .args
             .on(self.host, &format!("rm -rf {}", self.folder), CONNECT);
         if removed.is_err() {
-            eprintln!("{}: {} could not be removed", self.host, self.folder);
+            let (host, folder) = (self.host, &self.folder);
+            eprintln!(
+                "{host}: {folder} could not be removed; remove it with `ssh {host} rm -r {folder}`"
+            );
         }
     }
 }

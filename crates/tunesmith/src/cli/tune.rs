@@ -420,11 +420,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
         (reports, false) => reports.iter().try_for_each(|r| tune_report::print(r))?,
     }
-    // As programs do that a signal ends: a script can tell that there was less than it asked for.
-    Ok(match watched.signal() {
-        Some(signal) => ExitCode::from(128 + signal as u8),
-        None => ExitCode::SUCCESS,
-    })
+    Ok(watched.exit_code())
 }
 
 /// Writes the tuned variants of a model; their reports.

@@ -192,10 +192,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
         (reports, false) => reports.iter().try_for_each(print)?,
     }
-    Ok(match watched.signal() {
-        Some(signal) => ExitCode::from(128 + signal as u8),
-        None => ExitCode::SUCCESS,
-    })
+    Ok(watched.exit_code())
 }
 
 fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize) -> ReadReport {

@@ -1,6 +1,6 @@
 //! Boards over ssh, with programs in the place of `ssh` and `scp` that run everything here.
 
-use super::program::{OP, Sandbox, place};
+use super::program::{OP, Sandbox, place, send, wait_for};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -101,6 +101,34 @@ fn samples_are_timed_on_a_board() {
 }
 
 #[test]
+fn a_stop_removes_the_folder_and_keeps_what_the_board_measured() {
+    let folder = tempdir().unwrap();
+    let p = with_boards(place(&folder));
+    let ask = [
+        "simulate", "collect", OP, "--points", "8", "--out", "s.jsonl",
+    ];
+    // The first executable is timed, and then the board cools down for longer than a test may take.
+    let on = ["--board", "b", "--cooldown", "1000s"];
+    let child = p.started(&[&ask[..], &on].concat());
+    wait_for("time", || {
+        let log = fs::read_to_string(p.folder.join("log")).ok()?;
+        let copied = log.lines().find(|l| l.starts_with("scp "))?;
+        let (_, made) = copied.split_once(':')?;
+        let times = fs::read_to_string(std::path::Path::new(made).join("times.txt"));
+        times.ok().filter(|t| t.ends_with('\n'))
+    });
+    send(&child, libc::SIGINT);
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(128 + libc::SIGINT), "{said}");
+    assert!(said.contains("what was measured is kept"), "{said}");
+    assert!(is_removed(&log(&p)), "{said}");
+    let samples = fs::read_to_string(p.folder.join("s.jsonl")).unwrap();
+    let sample: Value = serde_json::from_str(samples.trim()).unwrap();
+    assert!(sample["time_ns"].as_f64().unwrap() > 0.0, "{samples}");
+}
+
+#[test]
 fn what_a_board_cannot_do_is_said() {
     let folder = tempdir().unwrap();
     let p = with_boards(place(&folder));
@@ -118,6 +146,8 @@ fn what_a_board_cannot_do_is_said() {
     let said = |p: &Sandbox, more: &[&str]| p.error(&[&ask[..], more].concat());
     let lost = said(&p, &["--board", "nowhere"]);
     assert!(lost.contains("cannot connect: no route to host"), "{lost}");
+    let limit = said(&p, &["--board", "board", "--limit", "1s"]);
+    assert!(limit.contains("--limit has no effect") && limit.contains("--board-limit"));
     let option = said(&p, &["--board=-oProxyCommand=x"]);
     assert!(option.contains("is no host"), "{option}");
     let foreign = match cfg!(target_arch = "aarch64") {

@@ -5,8 +5,9 @@ use serde_json::Value;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::OnceLock;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// Tuned by every test that needs something tuned; large enough to have
@@ -110,11 +111,12 @@ impl Sandbox {
     }
 
     /// A command that a test starts and watches itself.
-    pub fn started(&self, args: &[&str]) -> std::process::Child {
+    pub fn started(&self, args: &[&str]) -> Child {
         let mut c = Sandbox::program(args);
         c.current_dir(&self.folder)
             .env("XDG_CACHE_HOME", self.folder.join("cache"))
             .env("XDG_DATA_HOME", self.folder.join("data"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped());
         c.spawn().expect("the program starts")
@@ -157,6 +159,24 @@ pub fn one_object(text: &str) -> Value {
     let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert!(value.is_object(), "{text}");
     value
+}
+
+/// Waits until something is there, such as what a program has written.
+pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(300), "no {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal to a child that was not waited for.
+pub fn send(child: &Child, signal: i32) {
+    // SAFETY: a call that takes numbers only.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }
 
 /// What one `tune` left, shared by the tests that only read it.

@@ -1,7 +1,8 @@
 //! Simulated candidates: samples, scores, and what the simulator does not know.
 
-use super::program::{OP, place};
+use super::program::{OP, place, send, wait_for};
 use serde_json::Value;
+use store::{Outcome, RecordQuery, Store};
 use tempfile::tempdir;
 
 #[test]
@@ -130,6 +131,51 @@ fn a_predictor_of_this_machine_scores_candidates() {
 }
 
 #[test]
+fn predictors_of_the_program_are_taken_by_name() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let listed = p.json(&["simulate", "predictors"]);
+    let names: Vec<&str> = listed["predictors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["conv2d", "depthwise_conv2d", "matmul"]);
+    let said = p.ok(&["simulate", "predictors"]);
+    assert!(said.contains("R_top1") && said.contains("depthwise_conv2d"));
+    for (name, op) in [
+        ("conv2d", "op:conv2d(c=8,h=7,w=7,k=16)"),
+        ("depthwise_conv2d", "op:depthwise_conv2d(c=16,h=7,w=7)"),
+        ("matmul", "op:matmul(m=24,n=32,k=16)"),
+    ] {
+        let ask = ["tune", op, "--evaluate", "simulate", "--trials", "6"];
+        let by = ["--target", "x86-avx2", "--predictor", name];
+        let out = ["--threads", "1", "--out", "m.tsm", "--store", name];
+        let tuned = p.json(&[&ask[..], &by, &out].concat());
+        // Scores are stored where candidates run as well, and reported where they do not.
+        let stored = Store::open_to_read(p.file(name))
+            .and_then(|s| s.records_for(&RecordQuery::default()))
+            .unwrap();
+        let stored = stored.iter().filter_map(|r| match &r.outcome {
+            Outcome::Scored { kind, value } if *value > 0.0 => Some(kind.as_str()),
+            _ => None,
+        });
+        let mut kinds = stored.chain(tuned["score"].as_str());
+        let by_trees = kinds.any(|k| k == "simulated ryzen-5800x by trees");
+        assert!(by_trees, "{name}: {tuned}");
+    }
+    let ask = ["tune", OP, "--evaluate", "simulate", "--predictor"];
+    let unknown = p.error(&[&ask[..], &["no-such"]].concat());
+    assert!(
+        unknown.contains("no-such") && unknown.contains("depthwise_conv2d"),
+        "{unknown}"
+    );
+    let idle = p.error(&["tune", OP, "--window", "dynamic", "--predictor", "matmul"]);
+    assert!(idle.contains("has no effect"), "{idle}");
+}
+
+#[test]
 fn what_the_simulator_does_not_know_is_refused_by_name() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
@@ -254,6 +300,36 @@ fn a_command_of_the_user_simulates() {
     assert_eq!(first["cpu"], "board");
     assert_eq!(first["statistics"]["instructions"], 100.0);
     assert!(first["statistics"]["others"]["bytes"].as_f64().unwrap() >= 4096.0);
+}
+
+/// Answers when it is tried out, and then never again.
+const HANGS: &str =
+    "echo $$ >>pids\n[ $(wc -l <pids) = 1 ] || exec sleep 1000\necho instructions 100\n";
+
+#[test]
+fn a_command_of_the_user_dies_with_a_program_that_is_killed() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let script = HANGS.replace("pids", &p.file("pids"));
+    std::fs::write(p.folder.join("simulator.sh"), script).unwrap();
+    let command = format!("sh {} {{exe}}", p.file("simulator.sh"));
+    let ask = ["tune", OP, "--evaluate", "simulate", "--threads", "1"];
+    let with = ["--target", foreign(), "--simulator", &command];
+    let limit = ["--simulator-limit", "1000s", "--minimise", "instructions"];
+    let mut child = p.started(&[&ask[..], &with, &limit, &["--out", "m.tsm"]].concat());
+    let pid = wait_for("simulator", || {
+        let pids = std::fs::read_to_string(p.folder.join("pids")).ok()?;
+        pids.lines().nth(1).map(String::from)
+    });
+    send(&child, libc::SIGKILL);
+    child.wait().unwrap();
+    // Whoever inherits it may leave it unwaited for.
+    wait_for("end of the simulator", || {
+        match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat.contains(") Z ").then_some(()),
+            Err(_) => Some(()),
+        }
+    });
 }
 
 #[test]

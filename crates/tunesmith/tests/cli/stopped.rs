@@ -1,9 +1,9 @@
 //! Runs that are asked to stop before their time.
 
-use super::program::{Sandbox, place};
+use super::program::{Sandbox, place, send, wait_for};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{RecordQuery, Store};
 use tempfile::tempdir;
 
@@ -33,23 +33,7 @@ fn records(p: &Sandbox) -> usize {
 
 /// Waits until a run has more than so many records.
 fn wait_for_records(p: &Sandbox, more_than: usize) {
-    let begin = Instant::now();
-    loop {
-        let known = records(p);
-        if known > more_than {
-            return;
-        }
-        assert!(
-            begin.elapsed() < Duration::from_secs(300),
-            "the run does not begin"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn send(child: &Child, signal: i32) {
-    // SAFETY: a signal to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    wait_for("record", || (records(p) > more_than).then_some(()));
 }
 
 #[test]

@@ -61,7 +61,10 @@ pub fn run(a: &Args) -> Result<()> {
     };
     let mut samples = Vec::new();
     for path in &a.files {
-        samples.extend(Sample::read_file(path).map_err(|e| Error::new(e.to_string()))?);
+        let read = Sample::read_file(path).map_err(|e| {
+            Error::new(e.to_string()).help("give files that `tunesmith simulate collect` wrote")
+        })?;
+        samples.extend(read);
     }
     let options = Options {
         methods: a

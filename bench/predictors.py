@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Makes the predictors that are inside the program anew, and the table of their metrics.
+
+For each type of kernel, candidates of several shapes are simulated and timed on this machine, which has to run the
+target. A predictor learns from all of them, and the study of predictors judges its learner by tests. The predictors and
+the table are written to crates/simulate/predictors; the next build has them inside. A shape that is complete is not
+collected again.
+"""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from harness import machine, program, report
+from harness.report import say
+
+# Of each type of kernel, the shapes that its predictor learns from. Those of conv2d are the paper's
+# (Instruction-accurate simulators, table II), those of depthwise_conv2d are MobileNet's.
+SHAPES = {
+    "conv2d": [
+        "c=3,h=224,w=224,k=64,r=7,s=7,stride=2,pad=3",
+        "c=64,h=56,w=56,k=64,r=3,s=3,stride=1,pad=1",
+        "c=64,h=56,w=56,k=128,r=3,s=3,stride=2,pad=1",
+        "c=128,h=28,w=28,k=256,r=3,s=3,stride=2,pad=1",
+        "c=256,h=14,w=14,k=512,r=3,s=3,stride=2,pad=1",
+    ],
+    "depthwise_conv2d": [
+        "c=32,h=112,w=112",
+        "c=64,h=112,w=112,stride=2",
+        "c=128,h=56,w=56",
+        "c=256,h=28,w=28",
+        "c=512,h=14,w=14",
+    ],
+    "matmul": [
+        "m=128,n=768,k=768",
+        "m=256,n=256,k=256",
+        "m=333,n=777,k=555",
+        "m=512,n=64,k=512",
+        "m=1024,n=128,k=256",
+    ],
+}
+METHOD = "trees"
+FOLDER = program.ROOT / "crates" / "simulate" / "predictors"
+# As its test in crates/simulate/src/shipped.rs has it.
+MOST_BYTES = 300_000
+METRICS = ["e_top1", "r_top1", "q_low", "q_high"]
+
+
+def flags():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=300, help="candidates of a shape [default: 300]")
+    parser.add_argument("--target", default="x86-avx2", help="of the kernels [default: x86-avx2]")
+    parser.add_argument("--cpu", default="ryzen-5800x", help="simulated [default: ryzen-5800x]")
+    parser.add_argument("--limit", default="1s", help="of timing a candidate [default: 1s]")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the predictors")
+    return parser.parse_args()
+
+
+def collected(op, args):
+    """The file of samples of one shape. It gets its name when it is complete."""
+    folder = program.OUT / "predictors" / f"{args.target}-{args.cpu}-{args.points}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / (re.sub(r"\W+", "-", op).strip("-") + ".jsonl")
+    if path.exists():
+        say(f"{op}: collected before")
+        return path
+    begun = time.monotonic()
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    program.call(
+        *["simulate", "collect", op, "--points", args.points, "--target", args.target],
+        *["--cpu", args.cpu, "--limit", args.limit, "--out", part],
+    )
+    seconds = (time.monotonic() - begun) / args.points
+    say(f"{op}: {seconds:.2f} s for each of {args.points} candidates")
+    return part.rename(path)
+
+
+def made(kind, args):
+    """Trains the predictor of one type of kernel; its row of the table."""
+    files = [collected(f"op:{kind}({shape})", args) for shape in SHAPES[kind]]
+    path = args.out / f"{kind}.json"
+    about = program.call_json("simulate", "train", *files, "--method", METHOD, "--out", path)
+    if path.stat().st_size >= MOST_BYTES:
+        raise program.Failure(f"{path} has {path.stat().st_size} bytes, and {MOST_BYTES} are too many")
+    study = program.call_json(
+        "study", "simulate", *files, "--predictors", METHOD, "--features", "static"
+    )
+    return row(kind, about, path.stat().st_size, study["figures"])
+
+
+def row(kind, about, size, figures):
+    """The means over shapes, of the learner and of the static score alone."""
+    cells = [kind, about["kind"], about["cpu"], len(about["validation"]), about["samples"], size]
+    for method in [METHOD, "static score"]:
+        of_method = [f["median"] for f in figures if f["method"] == method]
+        means = [sum(m[name] for m in of_method) / len(of_method) for name in METRICS]
+        cells.append(" / ".join(f"{mean:.1f}" for mean in means))
+    return cells
+
+
+def page(rows, facts, args):
+    """The table as a page."""
+    table = report.markdown_table(
+        ["name", "kernel", "processor", "shapes", "samples", "bytes", METHOD, "static score"], rows
+    )
+    return f"""# Predictors inside the program
+
+`bench/predictors.py --points {args.points} --target {args.target} --cpu {args.cpu}` wrote this folder.
+`tune --evaluate simulate --target {args.target} --predictor NAME` takes a predictor by its name, and `tunesmith simulate predictors`
+lists them. Caches are those of the processor, and times are those of this machine:
+
+{report.conditions_text(facts)}
+{table}
+The last two columns are E_top1 / R_top1 / Q_low / Q_high in percent: medians over 10 random splits, means over shapes. Each test has a fifth of
+a shape's samples, which the learner did not see. A predictor in this folder then learned from all samples.
+"""
+
+
+def main():
+    args = flags()
+    args.out.mkdir(parents=True, exist_ok=True)
+    facts = machine.conditions()
+    rows = [made(kind, args) for kind in SHAPES]
+    text = page(rows, facts, args)
+    (args.out / "README.md").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except program.Failure as failure:
+        sys.exit(f"error: {failure}")
