@@ -36,11 +36,20 @@ pub const BUILD_LIMIT: Duration = Duration::from_secs(20);
 /// The object cache is trimmed to this size.
 const CACHE_BYTES: u64 = 1 << 30;
 
+/// The folder that a variable of the environment names, or else this one in the user's home, if there is one. A
+/// variable that is empty or names a relative path counts as not set (XDG base directories).
+pub fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
+    let of = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
+    of(variable).or_else(|| Some(of("HOME")?.join(in_home)))
+}
+
 /// Where objects are cached: the user's cache folder, if there is one.
 fn cache_folder() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let base = user_folder("XDG_CACHE_HOME", ".cache")?;
     let folder = base.join("tunesmith").join("objects");
     let cache = build::ObjectCache::open(&folder).ok()?;
     // A cache that cannot be trimmed still works.

@@ -31,18 +31,38 @@ impl Latencies {
     }
 }
 
-/// A seeded input of a type: floats in [-1, 1), integers 0 or 1.
-pub fn input(dtype: DType, shape: &[usize], seed: u64) -> tensor::Tensor {
-    let fill = if dtype.is_float() {
-        Fill::Uniform { lo: -1.0, hi: 1.0 }
-    } else {
-        Fill::Integers { lo: 0, hi: 1 }
+/// Ranges of the integers that inputs are made of. Whoever makes inputs takes the first ones that a model accepts: a
+/// 1 may be outside of what it is the index of, and a divisor must not be 0.
+pub const INTEGERS: [(i64, i64); 4] = [(0, 1), (0, 0), (1, 1), (2, 5)];
+
+/// A seeded input of a type: floats in [-1, 1), integers in a range.
+pub fn input(dtype: DType, shape: &[usize], (lo, hi): (i64, i64), seed: u64) -> tensor::Tensor {
+    let fill = match dtype {
+        dtype if dtype.is_float() => Fill::Uniform { lo: -1.0, hi: 1.0 },
+        DType::Bool => Fill::Integers { lo: 0, hi: 1 },
+        _ => Fill::Integers { lo, hi },
     };
     fill_tensor(dtype, shape, fill, seed)
 }
 
-/// Fills every input of a model from a seed.
+/// Fills every input of a model from a seed, with values that it accepts if there are some.
 pub fn fill_inputs(model: &mut Model, seed: u64) {
+    let compiled = model.compiled().clone();
+    let integers = compiled
+        .inputs()
+        .iter()
+        .any(|t| !compiled.tensor(*t).dtype.is_float());
+    for range in INTEGERS {
+        fill_with(model, range, seed);
+        // An inference changes states, and the labels of a training step are 0 or 1.
+        if !integers || !compiled.states().is_empty() || model.invoke().is_ok() {
+            return;
+        }
+    }
+    fill_with(model, INTEGERS[0], seed);
+}
+
+fn fill_with(model: &mut Model, integers: (i64, i64), seed: u64) {
     let inputs: Vec<_> = model
         .compiled()
         .inputs()
@@ -59,7 +79,7 @@ pub fn fill_inputs(model: &mut Model, seed: u64) {
         if is_state(i) {
             continue;
         }
-        let t = input(dtype, &shape, seed + i as u64);
+        let t = input(dtype, &shape, integers, seed + i as u64);
         model.input_mut(i).copy_from_slice(t.bytes());
     }
 }

@@ -5,7 +5,8 @@ mod sensitivity;
 use crate::explain::is_winograd;
 use graph::ops::Op;
 use graph::{
-    EvalError, Keep, Model as GraphModel, NodeId, TensorType, ValueId, evaluate, evaluate_from,
+    EvalError, Evaluated, Keep, Model as GraphModel, NodeId, TensorType, ValueId, evaluate,
+    evaluate_from,
 };
 use ir::Target;
 use measure::ELEMENT_TOLERANCE;
@@ -17,6 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{DType, Tensor, compare};
 use tune::compile::accuracy_of;
+use tune::latency::{INTEGERS, input};
 use tune::source::{Source, requantised};
 use tune::{Error, Result};
 
@@ -187,13 +189,12 @@ pub fn check(
     let accuracy = accuracy_of(&compiled);
     let plan = source.plan(target, accuracy, compiled.plain_steps())?;
     of_plan(&plan, &compiled)?;
-    let inputs = inputs(model, seed);
     let merged = &plan.model;
     let refused = |e: EvalError| Error::new(format!("reference: {e}"));
     // One step of a sum that lies between two numbers changes all that follows: of quantised
     // models the exact sums count.
     let in_bytes = graph::products_of_bytes(model, requantised(accuracy));
-    let original = evaluate(&in_bytes, &inputs, Keep::Outputs).map_err(refused)?;
+    let (inputs, original) = evaluated(&in_bytes, seed)?;
     let tolerance = tolerance.max(rounding(merged));
     let moved = inputs.clone();
     for (i, t) in inputs.iter().enumerate() {
@@ -235,35 +236,54 @@ pub fn check(
     Ok(Agreement::of(layers, &compiled, tolerance))
 }
 
-/// Inputs of a model from a seed.
-pub fn inputs(model: &GraphModel, seed: u64) -> Vec<Arc<Tensor>> {
-    let of = |(i, v): (usize, &ValueId)| {
-        let ty = model.value(*v);
-        let seed = seed + i as u64;
-        Arc::new(tune::latency::input(ty.dtype(), ty.shape(), seed))
-    };
-    model.inputs().iter().enumerate().map(of).collect()
-}
-
-/// Compares the outputs that a compiled model gave where no step can be observed, such as in another process, with those of
-/// the model as it was imported.
+/// Inputs of a model from a seed, and what the references make of them. Of several ranges of integers those are taken
+/// that the model accepts.
 ///
 /// # Errors
-/// If the references fail, or the compiled model is of another model.
+/// If it accepts none.
+fn evaluated(model: &GraphModel, seed: u64) -> Result<(Vec<Arc<Tensor>>, Evaluated)> {
+    let floats = |v: &ValueId| model.value(*v).dtype().is_float();
+    let ranges = match model.inputs().iter().all(floats) {
+        true => &INTEGERS[..1],
+        false => &INTEGERS[..],
+    };
+    let mut first = None;
+    for range in ranges {
+        let of = |(i, v): (usize, &ValueId)| {
+            let (ty, seed) = (model.value(*v), seed + i as u64);
+            Arc::new(input(ty.dtype(), ty.shape(), *range, seed))
+        };
+        let inputs: Vec<_> = model.inputs().iter().enumerate().map(of).collect();
+        match evaluate(model, &inputs, Keep::Outputs) {
+            Ok(evaluated) => return Ok((inputs, evaluated)),
+            Err(e) => _ = first.get_or_insert(e),
+        }
+    }
+    let why = first.map_or(String::new(), |e| e.to_string());
+    Err(Error::new(format!("reference: {why}")).help(
+        "the inputs are random, and the model takes none of those that were tried; `run --input` takes your own",
+    ))
+}
+
+/// Compares the outputs that a compiled model gives where no step can be observed, such as in another process, with those of
+/// the model as it was imported: `run` is handed inputs and gives the outputs.
+///
+/// # Errors
+/// If the references or `run` fail, or the compiled model is of another model.
 pub fn check_outputs(
     source: &Source,
     target: &Target,
     compiled: &CompiledModel,
-    inputs: Vec<Arc<Tensor>>,
-    given: &[Tensor],
-    tolerance: f64,
+    (seed, tolerance): (u64, f64),
+    run: impl FnOnce(&[Arc<Tensor>]) -> Result<Vec<Tensor>>,
 ) -> Result<Agreement> {
     of_model(&source.model, compiled)?;
     let accuracy = accuracy_of(compiled);
     let plan = source.plan(target, accuracy, compiled.plain_steps())?;
     let refused = |e: EvalError| Error::new(format!("reference: {e}"));
     let in_bytes = graph::products_of_bytes(&source.model, requantised(accuracy));
-    let original = evaluate(&in_bytes, &inputs, Keep::Outputs).map_err(refused)?;
+    let (inputs, original) = evaluated(&in_bytes, seed)?;
+    let given = run(&inputs)?;
     let tolerance = tolerance.max(rounding(&plan.model));
     let imported = Imported {
         model: &in_bytes,
@@ -277,7 +297,7 @@ pub fn check_outputs(
         rounds: plan.model.nodes().any(|(_, n)| jumps(&n.op)),
         trains: !compiled.states().is_empty(),
     };
-    let layers = imported.judge(given).map_err(refused)?;
+    let layers = imported.judge(&given).map_err(refused)?;
     Ok(Agreement::of(layers, compiled, tolerance))
 }
 

@@ -17,7 +17,7 @@ use runtime::Pool;
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use tensor::{DType, Tensor};
+use tensor::{AlignedBytes, DType, Tensor};
 
 /// A level of memory and how fast it is read.
 #[derive(Clone, Debug, Serialize)]
@@ -143,16 +143,26 @@ fn peak_gflops(pool: &Pool) -> f64 {
     rate / 1e9
 }
 
+/// A buffer of so many words for each thread; of fewer words where there is no memory for them.
+fn buffers(threads: usize, words: usize) -> Vec<Tensor> {
+    const LEAST: usize = 512;
+    // Pages as large as those of a model's constants, and none that is only promised.
+    let buffer = |_| {
+        let data = AlignedBytes::try_zeroed(8 * words).ok()?;
+        let mut words = Tensor::from_data(DType::I64, &[words], data)?;
+        words.as_mut_slice::<i64>().fill(1);
+        Some(words)
+    };
+    match (0..threads).map(buffer).collect() {
+        None if words > LEAST => buffers(threads, words / 2),
+        buffers => buffers.expect("there is memory for a page"),
+    }
+}
+
 /// GB/s with which all threads together read, each its own `bytes` again and again.
 fn read_gb_per_s(pool: &Pool, bytes: u64, time: Duration) -> f64 {
-    let words = (bytes / 8 / 64).max(1) as usize * 64;
-    // Pages as large as those of a model's constants, and none that is only promised.
-    let buffer = || {
-        let mut words = Tensor::zeros(DType::I64, &[words]);
-        words.as_mut_slice::<i64>().fill(1);
-        words
-    };
-    let buffers: Vec<Tensor> = (0..pool.threads()).map(|_| buffer()).collect();
+    let buffers = buffers(pool.threads(), (bytes / 8 / 64).max(1) as usize * 64);
+    let words = buffers[0].len();
     let passes = (RUN_BYTES / bytes.max(1)).max(1);
     let work = (passes as usize * words * 8 * pool.threads()) as f64;
     let rate = best_rate(work, time, || {

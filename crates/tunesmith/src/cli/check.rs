@@ -5,7 +5,7 @@ use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
-use crate::check::{Agreement, LayerAgreement, check, check_outputs, inputs};
+use crate::check::{Agreement, LayerAgreement, check, check_outputs};
 use crate::compile::compile_plan;
 use runtime::{ConstantMemory, Model, Pool};
 use std::cmp::Ordering;
@@ -89,10 +89,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         };
         let report = match &runner {
             Some(runner) => {
-                let inputs = inputs(&source.model, a.seed);
-                let given = runner.run(&target, &compiled, &inputs)?;
-                let tolerance = a.model.tolerance;
-                check_outputs(&source, &target, &compiled, inputs, &given, tolerance)?
+                let settings = (a.seed, a.model.tolerance);
+                let run = |inputs: &[_]| runner.run(&target, &compiled, inputs);
+                check_outputs(&source, &target, &compiled, settings, run)?
             }
             None => {
                 let mut model = Model::new(compiled, pool.clone())?;

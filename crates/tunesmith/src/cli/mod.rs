@@ -24,6 +24,7 @@ mod knobs;
 mod model_args;
 mod models;
 mod output;
+mod panics;
 mod parse;
 mod plan_facts;
 mod pool_args;
@@ -136,6 +137,7 @@ pub fn main() -> ExitCode {
     let ended = match serve_worker_if_asked() {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
+            panics::report_panics();
             let matches = with_two_helps(Cli::command()).get_matches();
             let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
             if let Command::Tune(a) = &mut cli.command {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 use store::Store;
 use tensor::DType;
-use tune::compile::Warning;
+use tune::compile::{Warning, user_folder};
 use tune::known::Requirements;
 use tune::machine::Machine;
 use tune::source::{Precision, Source};
@@ -419,7 +419,9 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// The store and the files beside it that are parts of it, there or not.
     pub fn files(&self) -> Result<Vec<PathBuf>> {
-        let path = self.path()?;
+        let Some(path) = self.place() else {
+            return Ok(vec![]);
+        };
         let mut files = vec![path.clone()];
         for part in DATABASE_PARTS {
             let mut beside = path.clone().into_os_string();
@@ -429,23 +431,18 @@ impl StoreArgs {
         Ok(files)
     }
 
+    /// Where the store is; none where no flag says so and the user has no home folder.
+    fn place(&self) -> Option<PathBuf> {
+        self.store.clone().or_else(|| {
+            let data = user_folder("XDG_DATA_HOME", ".local/share")?;
+            Some(data.join("tunesmith").join("tunesmith.sqlite"))
+        })
+    }
+
     pub fn path(&self) -> Result<PathBuf> {
-        if let Some(p) = &self.store {
-            return Ok(p.clone());
-        }
-        let base = std::env::var_os("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .or_else(|| {
-                Some(
-                    PathBuf::from(std::env::var_os("HOME")?)
-                        .join(".local")
-                        .join("share"),
-                )
-            });
-        let base = base.ok_or_else(|| {
+        self.place().ok_or_else(|| {
             Error::new("there is no home folder for the store").help("give one with --store FILE")
-        })?;
-        Ok(base.join("tunesmith").join("tunesmith.sqlite"))
+        })
     }
 
     /// The store to write to, which is made if there is none.
@@ -464,7 +461,9 @@ impl StoreArgs {
 
     /// Whether there is one.
     pub fn is_there(&self) -> Result<bool> {
-        let path = self.path()?;
+        let Some(path) = self.place() else {
+            return Ok(false);
+        };
         path.try_exists().map_err(|e| {
             Error::new(format!("cannot reach the store {}: {e}", path.display()))
                 .help("allow reading its folder, or name another store with --store FILE")
@@ -487,8 +486,7 @@ impl StoreArgs {
         if self.is_there()? {
             return self.existing();
         }
-        let path = self.path()?;
-        if self.store.is_some() {
+        if let Some(path) = &self.store {
             let (shown, folder) = (path.display(), path.parent());
             if let Some(folder) = folder.filter(|f| *f != Path::new("") && !f.is_dir()) {
                 let folder = folder.display();

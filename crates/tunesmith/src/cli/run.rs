@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tensor::{Tensor, write_npy};
+use tune::latency::INTEGERS;
 use tune::{Error, Result};
 
 /// Run a compiled model once on inputs from files
@@ -248,7 +249,7 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
             Some(seed) => {
                 let seed = seed.wrapping_add(i as u64);
                 let shape = shape(model.variants(), i, &sizes)?;
-                let t = tune::latency::input(info.dtype, &shape, seed);
+                let t = tune::latency::input(info.dtype, &shape, INTEGERS[0], seed);
                 given.push((info.name.clone(), t));
             }
             None => missing.push(info),

@@ -1,9 +1,11 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the program at once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks for an orderly end, the second ends the program at once. A program
+//! that does not get to its end is ended by a watchdog.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 use tune::{Error, Result, Stop};
 
 /// Where the handler writes the signals that came.
@@ -65,6 +67,7 @@ pub fn watch(stop: Stop, told: impl FnOnce() + Send + 'static) -> Result<Watched
                     signal.store(number, Ordering::Relaxed);
                     stop.ask();
                     told();
+                    end_in(PATIENCE, number);
                 }
                 None => end(number),
             }
@@ -72,16 +75,39 @@ pub fn watch(stop: Stop, told: impl FnOnce() + Send + 'static) -> Result<Watched
     };
     let thread = std::thread::Builder::new().name("signals".into());
     thread.spawn(wait).map_err(failed)?;
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: an all-zero action is valid; the handler does what is allowed in one.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &raw mut action);
+            // As under `nohup`.
+            if action.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
             action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
             action.sa_flags = libc::SA_RESTART;
             libc::sigaction(signal, &raw const action, std::ptr::null_mut());
         }
     }
     Ok(watched)
+}
+
+/// How long an orderly end may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ends the program in so much time as a signal does, if it still runs then.
+pub fn end_in(time: Duration, signal: i32) {
+    let end = move || {
+        std::thread::sleep(time);
+        eprintln!(
+            "error: the program did not get to its end, so it is ended now; what was measured is in the store"
+        );
+        end(signal);
+    };
+    // Without a thread for it, a second signal still ends the program.
+    _ = std::thread::Builder::new()
+        .name("watchdog".into())
+        .spawn(end);
 }
 
 /// Ends the program as the signal does that nobody handles; its workers end with it.

@@ -153,6 +153,9 @@ pub struct Args {
 pub const STOPPING: &str = "stopping: ranking what is known and writing the model, which takes about 3 s; \
                         a second Ctrl-C ends at once and writes nothing";
 
+/// A run takes longer than twice its time and this only if it hangs.
+const OVERTIME: Duration = Duration::from_secs(600);
+
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
 
@@ -388,6 +391,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut progress = Progress::new(&names.join(", "), a.json);
     let speak = progress.speaker();
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
+    if let StopRule::Time(time) = options.stop {
+        signals::end_in(2 * time + OVERTIME, libc::SIGTERM);
+    }
     let reading = |target: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
         let scorer = Scorer::of(&options, target);
         Ok(Box::new(Reading::new(scorer, place.clone())))

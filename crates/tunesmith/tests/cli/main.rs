@@ -8,6 +8,7 @@ mod energy;
 mod errors;
 mod executables;
 mod howto;
+mod limits;
 mod measuring;
 mod outputs;
 mod predicted;

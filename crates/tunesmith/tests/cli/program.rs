@@ -84,9 +84,14 @@ impl Sandbox {
         c
     }
 
+    /// What a command prints, and how it ends.
+    pub fn output(&self, args: &[&str]) -> std::process::Output {
+        self.command(args).output().expect("the program starts")
+    }
+
     /// What a successful command prints.
     pub fn ok(&self, args: &[&str]) -> String {
-        let out = self.command(args).output().expect("the program starts");
+        let out = self.output(args);
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(out.status.success(), "{args:?}: {}\n{stderr}", out.status);
         assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
@@ -95,7 +100,7 @@ impl Sandbox {
 
     /// What a command that succeeds says on standard error.
     pub fn warnings(&self, args: &[&str]) -> String {
-        let out = self.command(args).output().expect("the program starts");
+        let out = self.output(args);
         assert!(out.status.success(), "{args:?}: {}", out.status);
         let words = String::from_utf8_lossy(&out.stderr).into_owned();
         words.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,0 +1,40 @@
+//! What a user reads when the program runs out of memory, or meets a fault of its own.
+
+use std::backtrace::Backtrace;
+use std::panic::{PanicHookInfo, set_hook};
+
+/// How [`tensor::AlignedBytes`] says that there is no memory.
+const NO_MEMORY: &str = "cannot allocate";
+
+/// From here on a panic is an error with advice.
+///
+/// The standard library prints a backtrace while it holds a lock, which it wants again if memory ends meanwhile: a
+/// process with a limit of memory then hangs. So backtraces are printed here, and none where memory ended.
+pub fn report_panics() {
+    const ASKED: &str = "RUST_BACKTRACE";
+    let backtrace = std::env::var_os(ASKED).is_some_and(|v| v != "0");
+    // SAFETY: the program has one thread yet.
+    unsafe { std::env::remove_var(ASKED) };
+    set_hook(Box::new(move |info| report(info, backtrace)));
+}
+
+fn report(info: &PanicHookInfo<'_>, backtrace: bool) {
+    let said = info.payload_as_str().unwrap_or("no reason is known");
+    if said.starts_with(NO_MEMORY) {
+        eprintln!(
+            "error: out of memory: {said}\n  help: raise the limit of memory (`ulimit -v`, or that of a container), or \
+             give fewer --threads or a smaller --batch"
+        );
+        // Other threads may wait for this one.
+        std::process::exit(1);
+    }
+    let place = info
+        .location()
+        .map_or(String::new(), |l| format!(" at {l}"));
+    eprintln!(
+        "error: panicked{place}: {said}\n  help: this is a fault of the program; please report it with the command"
+    );
+    if backtrace {
+        eprintln!("{}", Backtrace::force_capture());
+    }
+}
