@@ -24,6 +24,7 @@ mod knobs;
 mod model_args;
 mod models;
 mod output;
+mod pack;
 mod panics;
 mod parse;
 mod plan_facts;
@@ -88,6 +89,7 @@ enum Command {
     Train(train::Args),
     Tasks(tasks::Args),
     Space(space::Args),
+    Pack(pack::Args),
     Records(records::Args),
     Dump(dump::Args),
     Replay(replay::Args),
@@ -177,6 +179,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Train(a) => train::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Space(a) => space::run(&a),
+        Command::Pack(a) => pack::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Replay(a) => replay::run(&a),

@@ -91,7 +91,7 @@ impl Summary {
 }
 
 /// A file name for a tensor's name, not among those in `taken`.
-fn file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
+pub fn file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let safe: String = tensor
         .chars()

@@ -1,5 +1,6 @@
 //! Commands that build, run and show.
 
+use super::errors::says;
 use super::program::{OP, TRIALS, place, tuned};
 use graph::{Keep, evaluate};
 use onnx::ImportOptions;
@@ -656,4 +657,33 @@ fn only_the_algorithms_asked_for_are_searched() {
     let name = |e: &serde_json::Value| e["payload"]["algorithm"].as_str().unwrap().to_string();
     let own = |e: &&serde_json::Value| name(e).starts_with(&last);
     assert!(!asked.is_empty() && asked.iter().all(own), "{log}");
+}
+
+#[test]
+fn a_packed_model_has_all_that_the_other_machine_needs() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    // Any program will do.
+    let runner = env!("CARGO_BIN_EXE_tunesmith");
+    let pack = |out: &'static str| ["pack", &t.artifact, "--runner", runner, "--out", out];
+    p.ok(&pack("packed"));
+    let read = |name: &str| std::fs::read(folder.path().join("packed").join(name)).unwrap();
+    assert_eq!(read("model.tsm"), std::fs::read(&t.artifact).unwrap());
+    let readme = String::from_utf8(read("README.txt")).unwrap();
+    assert!(
+        readme.contains("run model.tsm --input 'x=inputs/x.npy'"),
+        "{readme}"
+    );
+    let input = tensor::read_npy_file(&folder.path().join("packed/inputs/x.npy")).unwrap();
+    assert_eq!(input.shape(), [4, 16]);
+    says(&p.error(&pack("packed")), &["is there already"]);
+    p.ok(&pack("board.tar.gz"));
+    assert!(folder.path().join("board.tar.gz").is_file());
+    assert!(!folder.path().join("board").exists());
+    says(
+        &p.error(&["pack", &t.artifact, "--runner", "none", "--out", "x"]),
+        &["there is no file none", "--runner"],
+    );
+    says(&p.error(&["pack", "none.tsm"]), &["none.tsm"]);
 }

@@ -31,6 +31,18 @@ pages! {
     every_command_of_train_works: "train",
 }
 
+#[test]
+fn every_command_of_deploy_works() {
+    let runner = Path::new(env!("CARGO_BIN_EXE_tunesmith")).with_file_name("tunesmith-run");
+    match runner.is_file() {
+        true => every_command_works("deploy"),
+        false => println!(
+            "skipped: every_command_of_deploy_works: there is no {}: `cargo build -p deploy` builds it",
+            runner.display()
+        ),
+    }
+}
+
 /// Words of a command line, with single quotes and without a comment.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();

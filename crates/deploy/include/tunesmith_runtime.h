@@ -1,0 +1,102 @@
+/* Runs models that Tunesmith compiled: no compiler, no Python, libc only.
+ *
+ *     tunesmith_model *model;
+ *     if (tunesmith_load("model.tsm", 0, &model)) { puts(tunesmith_error()); return 1; }
+ *     memcpy(tunesmith_input(model, 0), image, bytes);
+ *     if (tunesmith_invoke(model)) { puts(tunesmith_error()); return 1; }
+ *     const float *scores = tunesmith_output(model, 0);
+ *     tunesmith_free(model);
+ *
+ * Tensors are dense and row-major. Positions of inputs and outputs are from 0, in the order of the model.
+ * A compiled model is a program: load only files that you trust.
+ *
+ * Threads: different models may be used by different threads at once. One model serves one thread at a time; a call
+ * while another one runs gives TUNESMITH_BUSY. Texts and pointers to data hold until the model is freed, or until
+ * tunesmith_select. */
+#ifndef TUNESMITH_RUNTIME_H
+#define TUNESMITH_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tunesmith_model tunesmith_model;
+
+/* What a call gives. After anything but TUNESMITH_OK, tunesmith_error says why. */
+typedef int32_t tunesmith_status;
+enum {
+    TUNESMITH_OK = 0,
+    TUNESMITH_BAD_ARGUMENT = 1, /* a null pointer, a position beyond the last, a text that is not UTF-8 */
+    TUNESMITH_CANNOT_LOAD = 2,  /* the file is missing, damaged, of another machine or version */
+    TUNESMITH_CANNOT_RUN = 3,   /* a step failed, such as by an index out of bounds in the data */
+    TUNESMITH_BUSY = 4,         /* another thread is in a call with this model */
+    TUNESMITH_PANICKED = 5      /* a fault of this library */
+};
+
+/* Types of elements. */
+typedef int32_t tunesmith_type;
+enum {
+    TUNESMITH_F32 = 1,
+    TUNESMITH_U8 = 2,
+    TUNESMITH_I8 = 3,
+    TUNESMITH_I32 = 6,
+    TUNESMITH_I64 = 7,
+    TUNESMITH_BOOL = 9,
+    TUNESMITH_F16 = 10,
+    TUNESMITH_F64 = 11,
+    TUNESMITH_BF16 = 16
+};
+
+typedef struct {
+    const char *name;
+    tunesmith_type type;
+    size_t rank;
+    const size_t *shape; /* rank sizes */
+    size_t bytes;
+} tunesmith_tensor;
+
+/* The version of this library, such as "0.1.0". */
+const char *tunesmith_version(void);
+
+/* Why the last call of this thread failed; "" if none did. It holds until the next failure in this thread. */
+const char *tunesmith_error(void);
+
+/* Loads a file .tsm with a pool of so many threads; 0: one for each CPU. */
+tunesmith_status tunesmith_load(const char *path, uint32_t threads, tunesmith_model **model);
+
+/* Frees a model; a null pointer does nothing. */
+void tunesmith_free(tunesmith_model *model);
+
+/* The name of the model. */
+const char *tunesmith_name(const tunesmith_model *model);
+
+size_t tunesmith_input_count(const tunesmith_model *model);
+size_t tunesmith_output_count(const tunesmith_model *model);
+tunesmith_status tunesmith_input_tensor(const tunesmith_model *model, size_t input, tunesmith_tensor *tensor);
+tunesmith_status tunesmith_output_tensor(const tunesmith_model *model, size_t output, tunesmith_tensor *tensor);
+
+/* A model that was compiled at several sizes has a variant for each; the first one is selected at the beginning. */
+size_t tunesmith_variant_count(const tunesmith_model *model);
+/* What tells a variant from others, such as "batch=8"; null if there is no such variant. */
+const char *tunesmith_variant_label(const tunesmith_model *model, size_t variant);
+/* Selects a variant. Shapes and pointers of before no longer hold. */
+tunesmith_status tunesmith_select(tunesmith_model *model, size_t variant);
+
+/* Where to write input i and where output i is; null if there is none. No copy is made. */
+void *tunesmith_input(tunesmith_model *model, size_t input);
+const void *tunesmith_output(const tunesmith_model *model, size_t output);
+
+/* One inference on what the inputs hold. */
+tunesmith_status tunesmith_invoke(tunesmith_model *model);
+
+/* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. */
+tunesmith_status tunesmith_run(tunesmith_model *model, const void *const *inputs, void *const *outputs);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,246 @@
+//! `tunesmith-run`: runs, measures and describes compiled models where no compiler is.
+
+use lexopt::{Arg, Parser, ValueExt};
+use runtime::{Model, Pool, TensorId, Variants};
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tensor::{Fill, Tensor, fill_tensor, read_npy_file, write_npy_file};
+
+const USAGE: &str = "usage: tunesmith-run COMMAND MODEL.tsm [OPTION]...
+
+commands:
+  info    say what the model takes and gives
+  run     one inference; prints what the outputs hold
+  bench   measure latencies
+
+options:
+  --threads N         threads of the kernels [default: one for each CPU]
+  --variant N         of a model that was compiled at several sizes, from 0 [default: 0; `run` takes that of the inputs]
+  --input NAME=FILE   run: the value of an input (.npy); all others are random
+  --seed N            run, bench: seed of the random inputs [default: 1]
+  --out FOLDER        run: write the outputs there, as OUTPUT.npy
+  --time SECONDS      bench: how long to measure [default: 3]
+
+A compiled model is a program: run only files that you trust.
+";
+
+struct Asked {
+    command: String,
+    model: PathBuf,
+    threads: usize,
+    variant: usize,
+    inputs: Vec<(String, PathBuf)>,
+    seed: u64,
+    out: Option<PathBuf>,
+    time: Duration,
+}
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match asked().and_then(|asked| asked.map_or(Ok(()), run)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}\n  help: `tunesmith-run --help` lists commands and options");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the command line asks for; nothing more if that was help.
+fn asked() -> Outcome<Option<Asked>> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut words = Vec::new();
+    let mut asked = Asked {
+        command: String::new(),
+        model: PathBuf::new(),
+        threads: cpus,
+        variant: 0,
+        inputs: vec![],
+        seed: 1,
+        out: None,
+        time: Duration::from_secs(3),
+    };
+    let mut parser = Parser::from_env();
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Long("help") | Arg::Short('h') => {
+                print!("{USAGE}");
+                return Ok(None);
+            }
+            Arg::Long("version") => {
+                println!("tunesmith-run {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            Arg::Long("threads") => asked.threads = parser.value()?.parse()?,
+            Arg::Long("variant") => asked.variant = parser.value()?.parse()?,
+            Arg::Long("seed") => asked.seed = parser.value()?.parse()?,
+            Arg::Long("out") => asked.out = Some(parser.value()?.into()),
+            Arg::Long("time") => {
+                asked.time = Duration::try_from_secs_f64(parser.value()?.parse()?)?;
+            }
+            Arg::Long("input") => {
+                let value = parser.value()?.string()?;
+                let (name, file) = value
+                    .rsplit_once('=')
+                    .ok_or_else(|| format!("--input {value} is not NAME=FILE"))?;
+                asked.inputs.push((name.into(), file.into()));
+            }
+            Arg::Value(word) => words.push(word),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let [command, model] = <[_; 2]>::try_from(words).map_err(|words| {
+        format!(
+            "a command and a model are wanted, and {} words are given",
+            words.len()
+        )
+    })?;
+    asked.command = command.string()?;
+    asked.model = model.into();
+    Ok(Some(asked))
+}
+
+fn run(asked: Asked) -> Outcome<()> {
+    let variants = Arc::new(Variants::load(&asked.model)?);
+    match asked.command.as_str() {
+        "info" => info(&variants),
+        "run" => infer(&asked, &variants),
+        "bench" => bench(&asked, &variants),
+        other => Err(format!("there is no command `{other}`: use info, run or bench").into()),
+    }
+}
+
+fn info(variants: &Variants) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    let first = &variants.models()[0];
+    let mega = |bytes: u64| bytes as f64 / 1e6;
+    writeln!(
+        out,
+        "{}: for {} ({}), accuracy {}, {} steps",
+        first.name(),
+        first.target().cpu,
+        first.target().triple,
+        first.accuracy(),
+        first.steps().len()
+    )?;
+    for (at, model) in variants.models().iter().enumerate() {
+        writeln!(
+            out,
+            "variant {at} {}: {:.1} MB of constants, {:.1} MB of activations",
+            variants.label(at),
+            mega(model.constant_bytes()),
+            mega(model.arena_bytes())
+        )?;
+        for (side, ids) in [("input", model.inputs()), ("output", model.outputs())] {
+            for id in ids {
+                let t = model.tensor(*id);
+                writeln!(out, "  {side} {} {} {:?}", t.name, t.dtype, t.shape)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The model, with a pool, and the variant that is asked for.
+fn loaded(asked: &Asked, variants: &Arc<Variants>) -> Outcome<Model> {
+    let mut model = Model::of(variants.clone(), Arc::new(Pool::new(asked.threads)?))?;
+    let all = variants.models().len();
+    if asked.variant >= all {
+        return Err(format!("there is no variant {}: the model has {all}", asked.variant).into());
+    }
+    model.select(asked.variant);
+    Ok(model)
+}
+
+/// A tensor like that of the model, with random elements.
+fn random(model: &Model, id: TensorId, seed: u64) -> Tensor {
+    let info = model.compiled().tensor(id);
+    let fill = match info.dtype.is_float() {
+        true => Fill::Uniform { lo: -1.0, hi: 1.0 },
+        false => Fill::Integers { lo: 0, hi: 1 },
+    };
+    fill_tensor(info.dtype, &info.shape, fill, seed)
+}
+
+fn infer(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
+    let mut model = loaded(asked, variants)?;
+    let compiled = model.compiled().clone();
+    let mut inputs = Vec::new();
+    for (name, file) in &asked.inputs {
+        let tensor = read_npy_file(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        inputs.push((name.clone(), tensor));
+    }
+    for (i, id) in compiled.inputs().iter().enumerate() {
+        let name = &compiled.tensor(*id).name;
+        let state = compiled.states().iter().any(|s| s.input == i);
+        if !state && inputs.iter().all(|(given, _)| given != name) {
+            inputs.push((name.clone(), random(&model, *id, asked.seed + i as u64)));
+        }
+    }
+    let given: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    let outputs = model.run(&given)?;
+    let names = model.compiled().results().iter();
+    let names = names.map(|id| model.compiled().tensor(*id).name.clone());
+    for (name, tensor) in names.zip(&outputs) {
+        let values = (0..tensor.len()).map(|i| tensor.get_f64(i));
+        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| {
+            (a.min(v), b.max(v))
+        });
+        println!(
+            "{name} {} {:?}: {least} to {most}",
+            tensor.dtype(),
+            tensor.shape()
+        );
+        if let Some(folder) = &asked.out {
+            write(folder, &name, tensor)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, name: &str, tensor: &Tensor) -> Outcome<()> {
+    std::fs::create_dir_all(folder)?;
+    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let safe: String = name
+        .chars()
+        .map(|c| if keep(c) { c } else { '_' })
+        .collect();
+    let path = folder.join(format!("{safe}.npy"));
+    write_npy_file(&path, tensor).map_err(|e| format!("{}: {e}", path.display()))?;
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+fn bench(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
+    let mut model = loaded(asked, variants)?;
+    for (i, id) in model.compiled().inputs().to_vec().into_iter().enumerate() {
+        let tensor = random(&model, id, asked.seed + i as u64);
+        model.input_mut(i).copy_from_slice(tensor.bytes());
+    }
+    model.invoke()?;
+    let mut ms = Vec::new();
+    let begin = Instant::now();
+    while ms.len() < 5 || begin.elapsed() < asked.time {
+        let start = Instant::now();
+        model.invoke()?;
+        ms.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    ms.sort_by(f64::total_cmp);
+    let at = |share: f64| ms[((ms.len() - 1) as f64 * share) as usize];
+    println!(
+        "{}: p50 {:.3} ms, p90 {:.3} ms, p99 {:.3} ms, min {:.3} ms ({} runs, {} threads)",
+        model.compiled().name(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        ms[0],
+        ms.len(),
+        asked.threads
+    );
+    Ok(())
+}

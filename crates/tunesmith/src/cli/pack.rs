@@ -1,0 +1,171 @@
+//! `pack`: a folder that runs a compiled model on a machine without a compiler.
+
+use super::pool_args::one_variant;
+use super::run::file_name;
+use crate::file_kind::instead_of_artifact;
+use runtime::{Model, Pool, Variants};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use tensor::write_npy_file;
+use tune::latency::fill_inputs;
+use tune::{Error, Result};
+
+/// Make a folder or an archive that runs a compiled model on a machine without Tunesmith
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith pack model.tsm\n  tunesmith pack model.tsm --out board.tar.gz\n\nThe folder has the compiled model, the program tunesmith-run, example inputs, and a README for whoever gets it."
+)]
+pub struct Args {
+    /// A compiled model (.tsm)
+    artifact: PathBuf,
+    /// A folder that does not exist yet, or a .tar.gz file [default: NAME-packed]
+    #[arg(long, value_name = "PATH")]
+    out: Option<PathBuf>,
+    /// The program tunesmith-run for the other machine [default: the one beside this program]
+    #[arg(long, value_name = "FILE")]
+    runner: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const RUNNER: &str = "tunesmith-run";
+const ARCHIVE: &str = ".tar.gz";
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let variants =
+        Variants::load(&a.artifact).map_err(|e| match instead_of_artifact(&a.artifact) {
+            Some((what, advice)) => Error::new(what).help(advice),
+            None => e.into(),
+        })?;
+    let runner = runner(a)?;
+    let name = variants.models()[0].name().to_string();
+    let out = a.out.clone().unwrap_or_else(|| {
+        let safe = file_name(&name, &mut BTreeSet::new());
+        PathBuf::from(format!("{}-packed", safe.trim_end_matches(".npy")))
+    });
+    if out.symlink_metadata().is_ok() {
+        return Err(Error::new(format!("{} is there already", out.display()))
+            .help("name another folder or file with --out"));
+    }
+    let shown = out.to_string_lossy().into_owned();
+    match shown.strip_suffix(ARCHIVE) {
+        None => fill(&out, a, &variants, &runner)?,
+        Some(folder) => {
+            let folder = PathBuf::from(folder);
+            if folder.symlink_metadata().is_ok() {
+                return Err(
+                    Error::new(format!("{} is there already", folder.display())).help(
+                        "the archive is made of a folder of this name; give another with --out",
+                    ),
+                );
+            }
+            let made = fill(&folder, a, &variants, &runner).and_then(|()| archived(&folder, &out));
+            _ = std::fs::remove_dir_all(&folder);
+            made?;
+        }
+    }
+    if a.json {
+        super::print_json(&serde_json::json!({"packed": out, "model": name}))?;
+    } else {
+        super::print_line(&format!(
+            "packed in {}; its README says how to run it on the other machine",
+            out.display()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The program that runs models there.
+fn runner(a: &Args) -> Result<PathBuf> {
+    if let Some(path) = &a.runner {
+        return match path.is_file() {
+            true => Ok(path.clone()),
+            false => Err(Error::new(format!("there is no file {}", path.display()))
+                .help("name the program tunesmith-run with --runner")),
+        };
+    }
+    let own = std::env::current_exe().ok();
+    let beside = own.and_then(|p| Some(p.parent()?.join(RUNNER)));
+    beside.filter(|p| p.is_file()).ok_or_else(|| {
+        Error::new("the program tunesmith-run is not beside this one")
+            .help("build it with `cargo build --release -p deploy`, or name it with --runner FILE")
+    })
+}
+
+fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<()> {
+    let failed = |what: &Path, e: &dyn std::fmt::Display| {
+        Error::new(format!("cannot write {}: {e}", what.display()))
+            .help("name another folder with --out")
+    };
+    let inputs = folder.join("inputs");
+    std::fs::create_dir_all(&inputs).map_err(|e| failed(&inputs, &e))?;
+    for (from, to) in [(a.artifact.as_path(), "model.tsm"), (runner, RUNNER)] {
+        let to = folder.join(to);
+        std::fs::copy(from, &to).map_err(|e| failed(&to, &e))?;
+    }
+    let at = one_variant(variants, &[]).unwrap_or(0);
+    let compiled = variants.models()[at].clone();
+    let states: BTreeSet<usize> = compiled.states().iter().map(|s| s.input).collect();
+    let mut model = Model::new(compiled.clone(), Arc::new(Pool::new(1)?))?;
+    fill_inputs(&mut model, 1);
+    let (mut taken, mut flags) = (BTreeSet::new(), String::new());
+    for (i, id) in compiled.inputs().iter().enumerate() {
+        if states.contains(&i) {
+            continue;
+        }
+        let tensor = model.tensor(*id).expect("inputs are stored");
+        let name = &compiled.tensor(*id).name;
+        let file = file_name(name, &mut taken);
+        let path = inputs.join(&file);
+        write_npy_file(&path, &tensor).map_err(|e| failed(&path, &e))?;
+        _ = write!(flags, " --input '{name}=inputs/{file}'");
+    }
+    let readme = folder.join("README.txt");
+    std::fs::write(&readme, text(variants, &flags)).map_err(|e| failed(&readme, &e))
+}
+
+/// What whoever gets the folder has to know.
+fn text(variants: &Variants, flags: &str) -> String {
+    let first = &variants.models()[0];
+    let target = first.target();
+    format!(
+        "{name}, compiled by {compiler}\n\n\
+         It runs on Linux, on processors of the kind {cpu} ({triple}) and later ones. Nothing has to be installed.\n\n\
+         What it takes and gives:\n    ./{RUNNER} info model.tsm\n\n\
+         One inference on the example inputs, the outputs as .npy files:\n    ./{RUNNER} run model.tsm{flags} --out outputs\n\n\
+         Its latency:\n    ./{RUNNER} bench model.tsm\n\n\
+         A compiled model is a program: run only files that you trust.\n",
+        name = first.name(),
+        compiler = first.compiler(),
+        cpu = target.cpu,
+        triple = target.triple,
+    )
+}
+
+fn archived(folder: &Path, to: &Path) -> Result<()> {
+    let parent = folder
+        .parent()
+        .filter(|p| *p != Path::new(""))
+        .unwrap_or(Path::new("."));
+    let name = folder
+        .file_name()
+        .ok_or_else(|| Error::new("the archive has no name"))?;
+    let mut c = Command::new("tar");
+    c.arg("-czf").arg(to).arg("-C").arg(parent).arg(name);
+    match c.output() {
+        Ok(out) if out.status.success() => Ok(()),
+        Ok(out) => Err(Error::new(format!(
+            "tar failed: {}",
+            String::from_utf8_lossy(&out.stderr).trim()
+        ))
+        .help("leave .tar.gz away to get a folder")),
+        Err(e) => {
+            Err(Error::new(format!("cannot start tar: {e}"))
+                .help("leave .tar.gz away to get a folder"))
+        }
+    }
+}
