@@ -1,9 +1,10 @@
 //! Chores of this repository: `tidy` checks what the compiler and clippy do not, `tests` runs test
-//! programs side by side, `changed` tells what a change reaches.
+//! programs side by side, `changed` tells what a change reaches, `dist` makes release archives.
 //!
-//! Promises to change no file. Knows nothing of what the crates do.
+//! Promises to change no file but in `target`. Knows nothing of what the crates do.
 
 mod changed;
+mod dist;
 mod earlier;
 mod tests;
 mod tidy;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask tests MESSAGES [--again] [ARGUMENT...]   what `cargo test --no-run --message-format=json` wrote
-       cargo xtask changed BASE                   a commit";
+       cargo xtask changed BASE                   a commit
+       cargo xtask dist                           release archives in target/dist";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["tidy"] => return tidy(root),
         ["tests", messages, ..] => tests::run(root, Path::new(messages), &arguments[2..]),
+        ["dist"] => dist::run(root).map(|()| true),
         ["changed", base] => changed::print(root, base).map(|()| true),
         _ => Err(USAGE.into()),
     };
