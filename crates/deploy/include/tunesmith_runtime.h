@@ -95,6 +95,26 @@ tunesmith_status tunesmith_invoke(tunesmith_model *model);
 /* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. */
 tunesmith_status tunesmith_run(tunesmith_model *model, const void *const *inputs, void *const *outputs);
 
+/* A tensor of the caller, or of a result. */
+typedef struct {
+    const char *name;
+    tunesmith_type type;
+    size_t rank;
+    const size_t *shape; /* rank sizes */
+    const void *data;    /* dense and row-major */
+} tunesmith_value;
+
+typedef struct tunesmith_results tunesmith_results;
+
+/* One inference on inputs given by name, in any order. Of a model with several variants the one for the shapes of the inputs
+ * runs, padded where the model allows it. The results have their true shapes, also where the data decide these. */
+tunesmith_status tunesmith_infer(tunesmith_model *model, const tunesmith_value *inputs, size_t count,
+                                 tunesmith_results **results);
+size_t tunesmith_results_count(const tunesmith_results *results);
+/* Result i, whose pointers hold until the results are freed. */
+tunesmith_status tunesmith_result(const tunesmith_results *results, size_t i, tunesmith_value *value);
+void tunesmith_results_free(tunesmith_results *results);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,14 @@
 //! Owns handles and texts for C. Promises that nothing unwinds into C, and that what a caller can get wrong is an error
 //! with a text, but for pointers that are none.
 
-use runtime::{Model, Pool, Variants};
+mod infer;
+
+pub use infer::{
+    ResultsC, ValueC, tunesmith_infer, tunesmith_result, tunesmith_results_count,
+    tunesmith_results_free,
+};
+
+use runtime::{Model, Pool, RunError, Variants};
 use std::cell::RefCell;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -144,18 +151,21 @@ impl ModelC {
 }
 
 /// The numbers of ONNX.
+const TYPES: [(DType, i32); 9] = [
+    (DType::F32, 1),
+    (DType::U8, 2),
+    (DType::I8, 3),
+    (DType::I32, 6),
+    (DType::I64, 7),
+    (DType::Bool, 9),
+    (DType::F16, 10),
+    (DType::F64, 11),
+    (DType::BF16, 16),
+];
+
 fn type_number(dtype: DType) -> i32 {
-    match dtype {
-        DType::F32 => 1,
-        DType::U8 => 2,
-        DType::I8 => 3,
-        DType::I32 => 6,
-        DType::I64 => 7,
-        DType::Bool => 9,
-        DType::F16 => 10,
-        DType::F64 => 11,
-        DType::BF16 => 16,
-    }
+    let known = TYPES.iter().find(|(own, _)| *own == dtype);
+    known.map_or(0, |(_, number)| *number)
 }
 
 /// The version of this library.
@@ -398,8 +408,12 @@ pub unsafe extern "C" fn tunesmith_output(model: *const ModelC, output: usize) -
     unsafe { query(model, null(), |_, model| place(model)) }
 }
 
+fn cannot_run(e: RunError) -> (Status, String) {
+    (CANNOT_RUN, e.to_string())
+}
+
 fn invoke(model: &mut Model) -> Fallible<()> {
-    model.invoke().map_err(|e| (CANNOT_RUN, e.to_string()))
+    model.invoke().map_err(cannot_run)
 }
 
 /// One inference on what the inputs hold.

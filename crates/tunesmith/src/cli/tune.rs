@@ -102,6 +102,9 @@ pub struct Args {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub sign: SignArgs,
+    /// With --json: say on standard error how far the search is, in lines
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, requires = "json")]
+    progress: bool,
     /// Print one JSON object instead of tables
     #[arg(long)]
     pub json: bool,
@@ -388,7 +391,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     let requests: Vec<Request<'_>> = models.iter().flatten().map(request).collect();
     let names: Vec<&str> = models.iter().map(|m| m[0].name.as_str()).collect();
-    let mut progress = Progress::new(&names.join(", "), a.json);
+    let mut progress = Progress::new(&names.join(", "), a.json && !a.progress);
     let speak = progress.speaker();
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
     if let StopRule::Time(time) = options.stop {

@@ -1,0 +1,204 @@
+"""Compiled models with NumPy arrays in and out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._native import ArgumentError, Tensor, Value, native
+
+_BF16 = 16
+# NumPy has no bfloat16: its bits are those of an unsigned integer.
+_DTYPES = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_,
+    10: np.float16, 11: np.float64, _BF16: np.uint16,
+}  # fmt: skip
+_NUMBERS = {np.dtype(dtype): number for number, dtype in _DTYPES.items()}
+
+
+class TensorInfo(NamedTuple):
+    """What an input or an output is."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+class Latencies(NamedTuple):
+    """Milliseconds of inferences."""
+
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    min: float
+    runs: int
+
+
+class Model:
+    """A compiled model with memory and threads of its own.
+
+    One thread at a time may call a model; other Python threads run meanwhile. Load a file twice to run it in two
+    threads at once.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        handle = ctypes.c_void_p()
+        native.load(os.fsencode(path), threads or 0, ctypes.byref(handle))
+        self._handle = handle
+        self._variant_count = native.variant_count(handle)
+        self._free = weakref.finalize(self, native.free, handle)
+        self._describe()
+
+    def _describe(self) -> None:
+        """Reads what the selected variant takes and gives."""
+        self.inputs = self._tensors(native.input_count, native.input_tensor)
+        self.outputs = self._tensors(native.output_count, native.output_tensor)
+        # The numbers of types as the library has them: two of them are one type of NumPy's.
+        self._numbers = {info.name: self._type(i) for i, info in enumerate(self.inputs)}
+
+    def _tensors(self, count: Any, describe: Any) -> list[TensorInfo]:
+        return [self._tensor(describe, i) for i in range(count(self._handle))]
+
+    def _type(self, i: int) -> int:
+        tensor = Tensor()
+        native.input_tensor(self._handle, i, ctypes.byref(tensor))
+        return tensor.type
+
+    def _tensor(self, describe: Any, i: int) -> TensorInfo:
+        tensor = Tensor()
+        describe(self._handle, i, ctypes.byref(tensor))
+        shape = tuple(tensor.shape[: tensor.rank])
+        return TensorInfo(tensor.name.decode(), np.dtype(_DTYPES[tensor.type]), shape)
+
+    @property
+    def name(self) -> str:
+        return native.name(self._handle).decode()
+
+    @property
+    def variants(self) -> list[str]:
+        """What tells the variants of a model of several sizes from each other."""
+        labels = (native.variant_label(self._handle, i) for i in range(self._variant_count))
+        return [label.decode() for label in labels]
+
+    def select(self, variant: int) -> None:
+        """Selects a variant for `input`, `invoke` and `output`; `run` selects by the shapes of its inputs."""
+        native.select(self._handle, variant)
+        self._describe()
+
+    def __repr__(self) -> str:
+        def text(tensors: list[TensorInfo]) -> str:
+            return ", ".join(f"{t.name}: {t.dtype.name}{list(t.shape)}" for t in tensors)
+
+        return f"<Model {self.name}: {text(self.inputs)} -> {text(self.outputs)}>"
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """One inference on arrays by name: NumPy's, or any others that support DLPack or buffers.
+
+        Of a model with several variants the one for the shapes of the inputs runs.
+        """
+        arrays = {name: self._array(name, value) for name, value in inputs.items()}
+        values = (Value * max(len(arrays), 1))()
+        shapes = []
+        for value, (name, array) in zip(values, arrays.items()):
+            shapes.append((ctypes.c_size_t * max(array.ndim, 1))(*array.shape))
+            value.name, value.type, value.rank = name.encode(), self._number(name, array), array.ndim
+            value.shape, value.data = shapes[-1], _address(array)
+        results = ctypes.c_void_p()
+        native.infer(self._handle, values, len(arrays), ctypes.byref(results))
+        try:
+            return dict(_result(results, i) for i in range(native.results_count(results)))
+        finally:
+            native.results_free(results)
+            # The inference may have selected another variant.
+            if self._variant_count > 1:
+                self._describe()
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """As `run`, with the inputs in their order or by name; gives the array of the only output, or a tuple."""
+        if len(arrays) > len(self.inputs):
+            raise ArgumentError(f"the model takes {len(self.inputs)} inputs, and {len(arrays)} are given")
+        given = {info.name: array for info, array in zip(self.inputs, arrays)}
+        twice = given.keys() & named.keys()
+        if twice:
+            raise ArgumentError(f"inputs are given twice: {', '.join(sorted(twice))}")
+        results = tuple(self.run({**given, **named}).values())
+        return results[0] if len(results) == 1 else results
+
+    def input(self, name: str | int) -> np.ndarray:
+        """The memory of an input of the selected variant: write to it, then `invoke`. No copy is made."""
+        return self._memory(self.inputs, native.input, name)
+
+    def output(self, name: str | int) -> np.ndarray:
+        """The memory of an output of the selected variant, which the next inference overwrites."""
+        return self._memory(self.outputs, native.output, name)
+
+    def invoke(self) -> None:
+        """One inference on what the inputs hold."""
+        native.invoke(self._handle)
+
+    def bench(self, time_s: float = 1.0) -> Latencies:
+        """Latencies of inferences on what the inputs hold."""
+        native.invoke(self._handle)
+        taken: list[float] = []
+        end = time.perf_counter() + time_s
+        while len(taken) < 5 or time.perf_counter() < end:
+            start = time.perf_counter()
+            native.invoke(self._handle)
+            taken.append((time.perf_counter() - start) * 1e3)
+        p50, p90, p99 = (float(np.percentile(taken, p)) for p in (50, 90, 99))
+        return Latencies(p50, p90, p99, float(np.mean(taken)), min(taken), len(taken))
+
+    def _memory(self, tensors: list[TensorInfo], where: Any, name: str | int) -> np.ndarray:
+        names = [t.name for t in tensors]
+        if isinstance(name, str) and name not in names:
+            raise ArgumentError(f"there is no `{name}`; there are {', '.join(names)}")
+        i = names.index(name) if isinstance(name, str) else range(len(names))[name]
+        info = tensors[i]
+        size = info.dtype.itemsize * int(np.prod(info.shape))
+        memory = (ctypes.c_uint8 * size).from_address(where(self._handle, i))
+        # The array keeps the model, whose memory it is.
+        memory._model = self
+        return np.frombuffer(memory, info.dtype).reshape(info.shape)
+
+    def _array(self, name: str, value: Any) -> np.ndarray:
+        if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+            value = np.from_dlpack(value)
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray):
+            # Numbers of Python have no type of their own.
+            wanted = next((t.dtype for t in self.inputs if t.name == name), array.dtype)
+            array = array.astype(wanted, casting="same_kind", copy=False)
+        if array.dtype not in _NUMBERS:
+            raise ArgumentError(f"input `{name}` has type {array.dtype}, which no model takes")
+        # `ascontiguousarray` gives numbers an axis.
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _number(self, name: str, array: np.ndarray) -> int:
+        number, own = _NUMBERS[array.dtype], self._numbers.get(name)
+        return own if own is not None and _DTYPES[own] == _DTYPES[number] else number
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _result(results: ctypes.c_void_p, i: int) -> tuple[str, np.ndarray]:
+    value = Value()
+    native.result(results, i, ctypes.byref(value))
+    shape, dtype = tuple(value.shape[: value.rank]), np.dtype(_DTYPES[value.type])
+    array = np.empty(shape, dtype)
+    if array.nbytes:
+        ctypes.memmove(_address(array), value.data, array.nbytes)
+    return value.name.decode(), array
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
+    """Loads a file .tsm with a pool of so many threads; without a number, one for each CPU."""
+    return Model(path, threads)

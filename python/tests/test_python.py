@@ -1,0 +1,128 @@
+"""Both packages, on an operator that compiles in a moment. TUNESMITH_PROGRAM and TUNESMITH_RUNTIME_LIBRARY may name
+programs and libraries that are not in the packages."""
+
+import doctest
+import os
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import numpy as np
+import tunesmith
+import tunesmith_runtime
+
+OP = "op:dense(m=4,n=32,k=16)"
+
+
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        os.environ["XDG_DATA_HOME"] = os.environ["XDG_CACHE_HOME"] = cls.folder.name
+        cls.path = str(Path(cls.folder.name) / "model.tsm")
+        cls.model = tunesmith.compile(OP, cls.path, threads=1, defaults=True)
+        cls.x = np.random.default_rng(1).uniform(-1, 1, (4, 16)).astype(np.float32)
+
+    def test_the_examples_of_the_docstrings_work(self):
+        for module in (tunesmith, tunesmith_runtime):
+            names = {"path": self.path, "x": self.x}
+            failed, tried = doctest.testmod(module, extraglobs=names)
+            self.assertGreater(tried, 0)
+            self.assertEqual(failed, 0)
+
+    def test_every_way_to_run_gives_the_same(self):
+        y = self.model(self.x)
+        self.assertEqual((y.dtype, y.shape), (np.float32, (4, 32)))
+        self.assertTrue(np.array_equal(y, self.model.run({"x": self.x})["y"]))
+        self.assertTrue(np.array_equal(y, self.model(x=self.x.tolist())))
+        self.assertTrue(np.array_equal(y, self.model(np.asfortranarray(self.x))))
+        self.model.input("x")[:] = self.x
+        self.model.invoke()
+        self.assertTrue(np.array_equal(y, self.model.output(0)))
+        self.assertTrue(np.array_equal(y, np.from_dlpack(y)))
+
+        class ByDlpack:
+            __dlpack__ = self.x.__dlpack__
+            __dlpack_device__ = self.x.__dlpack_device__
+
+        self.assertTrue(np.array_equal(y, self.model(ByDlpack())))
+
+    def test_memory_outlives_the_name_of_its_model(self):
+        y = tunesmith.load(self.path, threads=1).output("y")
+        self.assertEqual(y.shape, (4, 32))
+        y.fill(1.0)
+        self.assertEqual(y.sum(), 128.0)
+
+    def test_errors_have_types_and_words(self):
+        for error, words, call in [
+            (tunesmith.LoadError, "cannot read", lambda: tunesmith.load("none.tsm")),
+            (tunesmith.LoadError, "not a compiled model", lambda: tunesmith.load(__file__)),
+            (tunesmith.RunError, "shape", lambda: self.model(self.x[:2])),
+            (tunesmith.RunError, "no input `z`", lambda: self.model(z=self.x)),
+            (tunesmith.RunError, "type", lambda: self.model(self.x.astype(np.float64))),
+            (tunesmith.ArgumentError, "takes 1 inputs", lambda: self.model(self.x, self.x)),
+            (tunesmith.ArgumentError, "given twice", lambda: self.model(self.x, x=self.x)),
+            (tunesmith.ArgumentError, "complex64", lambda: self.model(self.x.astype(np.complex64))),
+            (tunesmith.CompileError, "there is no built-in model", lambda: tunesmith.compile("nonsense")),
+            (tunesmith.CompileError, "--treads", lambda: tunesmith.compile(OP, treads=1)),
+        ]:
+            with self.assertRaisesRegex(error, words):
+                call()
+
+    def test_tuning_tells_how_far_it_is(self):
+        lines = []
+        tuned = tunesmith.tune(OP, progress=lines.append, threads=1, time="3s")
+        self.assertGreater(tuned.report["trials"], 0)
+        self.assertTrue(lines)
+        self.assertTrue(np.allclose(tuned(self.x), self.model(self.x), rtol=1e-5, atol=1e-5))
+
+    def test_other_threads_run_meanwhile(self):
+        models = [tunesmith.load(self.path, threads=1) for _ in range(2)]
+        results = [None, None]
+
+        def work(i):
+            for _ in range(200):
+                results[i] = models[i](self.x)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertTrue(np.array_equal(*results))
+
+    def test_sizes_that_the_model_has_choose_their_variant(self):
+        onnx = str(Path(self.folder.name) / "open.onnx")
+        try:
+            from onnx import TensorProto, helper, save
+        except ImportError:
+            self.skipTest("onnx is not installed")
+        tensors = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 3]) for n in "xy"]
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "open", tensors[:1], tensors[1:])
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), onnx)
+        model = tunesmith.compile(onnx, threads=1, defaults=True, batch="1,4")
+        self.assertEqual(len(model.variants), 2)
+        for rows in (4, 1):
+            x = np.full((rows, 3), -1.0, np.float32)
+            self.assertTrue(np.array_equal(model(x), np.zeros_like(x)))
+            self.assertEqual(model.inputs[0].shape, (rows, 3))
+        with self.assertRaisesRegex(tunesmith.RunError, "batch is 2"):
+            model(np.zeros((2, 3), np.float32))
+
+    def test_a_call_costs_little(self):
+        # A benchmark that prints: no time is asserted.
+        self.model.input("x")[:] = self.x
+        for name, call in [("model(x)", lambda: self.model(self.x)), ("invoke()", self.model.invoke)]:
+            taken = []
+            for _ in range(2000):
+                start = time.perf_counter()
+                call()
+                taken.append(time.perf_counter() - start)
+            print(f"{name}: {1e6 * np.median(taken):.1f} us")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,133 @@
+"""The compiler, which is a program in this package.
+
+It runs as a process of its own: a candidate that crashes, or a model that takes too much memory, ends no Python. Python
+threads run meanwhile. Ctrl-C ends a search in an orderly way, and the model that was found so far is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunesmith_runtime import Model, TunesmithError, load
+
+_HERE = Path(__file__).parent
+
+
+class CompileError(TunesmithError):
+    """What the compiler could not do: its words, and its advice."""
+
+
+def program() -> str:
+    """The path of the program `tunesmith`: that of this package, or the one that TUNESMITH_PROGRAM names."""
+    return os.environ.get("TUNESMITH_PROGRAM", str(_HERE / "bin" / "tunesmith"))
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """`time="60s"` is `--time 60s`; `defaults=True` is `--defaults`; a list gives the flag again and again."""
+    flags = []
+    for name, value in options.items():
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        values = value if isinstance(value, (list, tuple)) else [value]
+        for one in values:
+            if one is True:
+                flags.append(flag)
+            elif one is not None and one is not False:
+                flags += [flag, str(one)]
+    return flags
+
+
+def _call(command: list[str], progress: Callable[[str], None] | None = None) -> Any:
+    """Runs the program; the object that it prints. `progress` gets the lines that it says meanwhile."""
+    libraries = os.pathsep.join(filter(None, [str(_HERE / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
+    with subprocess.Popen(
+        [program(), *command, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": libraries},
+        # Ctrl-C goes to this process alone, which passes it on once.
+        start_new_session=True,
+    ) as process:
+        said: list[str] = []
+
+        def listen() -> None:
+            for line in process.stderr:
+                said.append(line)
+                if progress is not None:
+                    progress(line.rstrip("\n"))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        interrupted = False
+        while True:
+            try:
+                printed = process.stdout.read()
+                process.wait()
+                break
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGKILL if interrupted else signal.SIGINT)
+                interrupted = True
+        listener.join()
+    # A command that was stopped, and one whose result is bad, print their results all the same.
+    if not printed.strip():
+        words = "".join(said).strip()
+        raise CompileError(words.removeprefix("error: ") or f"ended with status {process.returncode}")
+    return json.loads(printed)
+
+
+def _made(command: str, model: str | os.PathLike[str], out: Any, options: dict[str, Any], progress: Any) -> Model:
+    threads = options.get("threads")
+    with tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
+        path = Path(out) if out is not None else Path(folder) / "model.tsm"
+        report = _call([command, os.fspath(model), "--out", str(path), *_flags(options)], progress)
+        compiled = load(path, threads)
+    compiled.report = report
+    return compiled
+
+
+def compile(model: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, **options: Any) -> Model:
+    """Compiles an ONNX file or a built-in model with the best known kernels, or with defaults; measures nothing.
+
+    Options are those of `tunesmith compile`: `threads=2`, `batch=8`, `dim=["seq=128"]`, `defaults=True`. With `out`
+    the compiled model stays in that file. `model.report` is what the command says.
+    """
+    return _made("compile", model, out, options, None)
+
+
+def tune(
+    model: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Model:
+    """Searches for the fastest kernels, and compiles the model with them.
+
+    Options are those of `tunesmith tune`: `time="60s"`, `trials=100`, `threads=1`. `progress` is called with every line
+    that the search says. `model.report` has the gain, the tasks and the energy.
+    """
+    if progress is not None:
+        options["progress"] = True
+    return _made("tune", model, out, options, progress)
+
+
+def check(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Compares every step of the compiled model with plain references; `ok` says whether all agree."""
+    return _call(["check", os.fspath(model), *_flags(options)])
+
+
+def explain(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
+    """Where the time of a model or of a compiled model goes, layer by layer."""
+    return _call(["explain", os.fspath(model), *_flags(options)])
+
+
+def info(file: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a file is and what is in it: a model, a compiled model, or a store of records."""
+    return _call(["info", os.fspath(file)])
