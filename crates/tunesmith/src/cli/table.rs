@@ -8,11 +8,16 @@ use tune::Result;
 pub struct Table {
     rows: Vec<Vec<String>>,
     dispensable: Vec<&'static str>,
+    /// A column whose texts are cut by a function of their own.
+    cut_by: Option<(&'static str, Cut)>,
     /// Lines below rows, by the number of the row.
     notes: Vec<(usize, String)>,
     /// What becomes of rows in colours.
     styles: Vec<Option<Style>>,
 }
+
+/// What makes of a text one of at most so many characters.
+type Cut = fn(&str, usize) -> String;
 
 /// Between columns.
 const GAP: usize = 2;
@@ -26,6 +31,7 @@ impl Table {
         Table {
             rows: vec![header.iter().map(ToString::to_string).collect()],
             dispensable: vec![],
+            cut_by: None,
             notes: vec![],
             styles: vec![],
         }
@@ -35,6 +41,13 @@ impl Table {
     #[must_use]
     pub fn dispensable(mut self, columns: &[&'static str]) -> Table {
         self.dispensable = columns.to_vec();
+        self
+    }
+
+    /// Has this function cut the texts of a column, where others lose their end.
+    #[must_use]
+    pub fn cut_by(mut self, column: &'static str, cut: Cut) -> Table {
+        self.cut_by = Some((column, cut));
         self
     }
 
@@ -128,6 +141,8 @@ impl Table {
     fn line(&self, row: &[String], columns: &[usize], widths: &[usize]) -> String {
         let cell = |c: &usize| {
             let w = widths[*c];
+            let own = self.cut_by.filter(|(name, _)| self.rows[0][*c] == *name);
+            let cut = own.map_or(cut as Cut, |(_, own)| own);
             let text = row.get(*c).map_or(String::new(), |s| cut(s, w));
             match self.is_numbers(*c) {
                 true => format!("{text:>w$}"),
