@@ -32,19 +32,15 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Which is faster, in words.
+    /// The comparison in words.
     pub fn text(&self, own: &Figures, sizes: &str) -> String {
         let of = match sizes {
             "" => String::new(),
             sizes => format!("{sizes}: "),
         };
-        let (ratio, word) = match self.ratio {
-            r if r >= 1.0 => (r, "less"),
-            r => (1.0 / r, "more"),
-        };
         format!(
-            "{of}Tunesmith takes {ratio:.2}x {word} time than {} {}: medians {:.3} and {:.3} ms, in turns of {SLICES} slices",
-            self.program, self.version, own.median_ms, self.figures.median_ms
+            "{of}{} {} takes {:.2}x the time of Tunesmith: medians {:.3} and {:.3} ms, in turns of up to {SLICES} slices",
+            self.program, self.version, self.ratio, self.figures.median_ms, own.median_ms
         )
     }
 }

@@ -77,7 +77,7 @@ fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
     let header: Vec<&str> = header.into_iter().filter(of_models).collect();
     let mut t = Table::new(&header)
         .dispensable(&["MB", "bw", "GB/s", "", "peak", "eff"])
-        .cut_by("operator", fitted);
+        .cut_by("operator", OPERATOR, fitted);
     let longest = layers.iter().map(|l| l.share).fold(0.0, f64::max);
     for l in layers {
         t.row(keep(row(l, longest, scaling)));
@@ -96,7 +96,7 @@ fn row(l: &Layer, longest: f64, scaling: bool) -> Vec<String> {
     };
     let mut row = vec![
         l.index.to_string(),
-        fitted(&l.operator, OPERATOR),
+        l.operator.clone(),
         cut(&l.algorithm, ALGORITHM),
         number(l.time.median_ms, 7),
         percent(l.share),
@@ -190,12 +190,17 @@ pub fn text(shown: &Shown, r: &mut Explanation) -> String {
             .sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
     }
     let scaling = r.scaling.is_some();
-    let least_ms = shown.top.map_or(0.0, |n| nth_time(&r.layers, n));
+    let top = shown.top.unwrap_or(r.layers.len());
+    let chosen: Vec<usize> = by_time(&r.layers)
+        .iter()
+        .map(|l| l.index)
+        .take(top)
+        .collect();
     let (rows, rest): (Vec<Layer>, Vec<Layer>) = r
         .layers
         .iter()
         .cloned()
-        .partition(|l| l.time.median_ms >= least_ms);
+        .partition(|l| chosen.contains(&l.index));
     let mut out = table(&rows, scaling, shown.details).text();
     out += &others(&rest);
     out += &schedules(&rows);
@@ -222,11 +227,11 @@ fn tell_apart(layers: &mut [Layer]) {
     }
 }
 
-/// The time of the layer that is number `n` among the costliest, from 1; 0 if there are fewer.
-fn nth_time(layers: &[Layer], n: usize) -> f64 {
-    let mut times: Vec<f64> = layers.iter().map(|l| l.time.median_ms).collect();
-    times.sort_by(|a, b| b.total_cmp(a));
-    times.get(n.saturating_sub(1)).copied().unwrap_or(0.0)
+/// The layers, the costliest first.
+fn by_time(layers: &[Layer]) -> Vec<&Layer> {
+    let mut all: Vec<&Layer> = layers.iter().collect();
+    all.sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
+    all
 }
 
 /// The sums of layers that have no row.
@@ -248,8 +253,7 @@ const COSTLIEST: usize = 5;
 
 /// The costliest layers, the first one last: that is where a reader of a long table looks.
 fn costliest(layers: &[Layer]) -> String {
-    let mut all: Vec<&Layer> = layers.iter().collect();
-    all.sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
+    let mut all = by_time(layers);
     all.truncate(COSTLIEST);
     let share = all.iter().fold(0.0, |sum, l| sum + l.share);
     let mut out = format!(
