@@ -311,15 +311,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if a.json {
         super::print_json(&report)?;
     } else {
-        super::print_text(&explain_text::text(&a.shown(), &mut report))?;
-        if let Some(scoring) = &scoring {
-            super::print_text(&explain_predict::text(scoring, &report.predicted))?;
-        }
+        print(a, &mut report, scoring.as_ref())?;
         for file in html.iter().chain(&graph) {
             super::print_line(&format!("written to {}", file.path().display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the report for people.
+fn print(a: &Args, report: &mut Explanation, scoring: Option<&Scoring>) -> Result<()> {
+    super::print_text(&explain_text::text(&a.shown(), report))?;
+    match scoring {
+        Some(scoring) => super::print_text(&explain_predict::text(scoring, &report.predicted)),
+        None => Ok(()),
+    }
 }
 
 /// How kernels are scored, if they are to be read.
