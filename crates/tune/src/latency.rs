@@ -27,7 +27,15 @@ impl Latencies {
     }
 
     pub fn p90_ms(&self) -> f64 {
-        store::percentile(&self.samples_ns, 90.0).map_or(f64::NAN, |ns| ns as f64 / 1e6)
+        self.percentile_ms(90.0)
+    }
+
+    pub fn p99_ms(&self) -> f64 {
+        self.percentile_ms(99.0)
+    }
+
+    fn percentile_ms(&self, percent: f64) -> f64 {
+        store::percentile(&self.samples_ns, percent).map_or(f64::NAN, |ns| ns as f64 / 1e6)
     }
 }
 

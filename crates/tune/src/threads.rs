@@ -86,6 +86,34 @@ impl ThreadSettings {
         self.spin.unwrap_or_else(default)
     }
 
+    /// The settings for one of several pools of so many threads that run at once: each has CPUs of its own.
+    ///
+    /// # Errors
+    /// If they are to be pinned and there are too few CPUs.
+    pub fn part(&self, threads: usize, at: usize, of: usize) -> Result<ThreadSettings> {
+        if of == 1 {
+            return Ok(self.clone());
+        }
+        let all = threads * of;
+        let cpus = match self.pin.as_ref().unwrap_or(&Pin::Off) {
+            Pin::Off => return Ok(self.clone()),
+            Pin::Cores => cores(all, process_cpus(), siblings)?,
+            Pin::Cpus(cpus) if cpus.len() < all => {
+                return Err(Error::new(format!(
+                    "--pin names {} CPUs for {all} threads",
+                    cpus.len()
+                ))
+                .help("name one for each thread of all streams"));
+            }
+            Pin::Cpus(cpus) => cpus.clone(),
+        };
+        let own = cpus[at * threads..(at + 1) * threads].to_vec();
+        Ok(ThreadSettings {
+            pin: Some(Pin::Cpus(own)),
+            spin: self.spin,
+        })
+    }
+
     /// A pool; the calling thread, its worker 0, is pinned as well, and stays so.
     ///
     /// # Errors
@@ -236,6 +264,19 @@ mod tests {
         let both = flag.or(s);
         assert_eq!(both.pin, Some(Pin::Off));
         assert_eq!(both.spin, Some(Duration::from_micros(20)));
+    }
+
+    #[test]
+    fn pools_that_run_at_once_have_cpus_of_their_own() {
+        let settings = |cpus: &[usize]| ThreadSettings {
+            pin: Some(Pin::Cpus(cpus.to_vec())),
+            spin: None,
+        };
+        let part = settings(&[4, 5, 6, 7]).part(2, 1, 2).unwrap();
+        assert_eq!(part, settings(&[6, 7]));
+        assert!(settings(&[4, 5, 6]).part(2, 1, 2).is_err());
+        let off = ThreadSettings::default();
+        assert_eq!(off.part(2, 1, 2).unwrap(), off);
     }
 
     #[test]

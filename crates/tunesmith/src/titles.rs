@@ -36,6 +36,26 @@ pub fn operator(op: &str, args: &BTreeMap<String, i64>) -> String {
     format!("{op} {}", args.join(" ")).trim_end().into()
 }
 
+/// Letters of an operator's name that are kept where a title is cut.
+const KEPT: usize = 4;
+
+/// A title in at most so many characters. What tells titles apart stands at their end, so the operator's name
+/// loses its end first, and then the title its middle.
+pub fn fitted(title: &str, width: usize) -> String {
+    let length = title.chars().count();
+    if length <= width {
+        return title.into();
+    }
+    let word = title.chars().take_while(|c| *c != ' ').count();
+    let lost = length + 1 - width;
+    let from = match word >= KEPT + lost && word < length {
+        true => word - lost,
+        false => width / 3,
+    };
+    let (before, after) = (title.chars().take(from), title.chars().skip(from + lost));
+    before.chain(['…']).chain(after).collect()
+}
+
 /// The operator and the arguments of a full title, `op(name=value,...)`.
 fn parsed(title: &str) -> Option<(&str, BTreeMap<String, i64>)> {
     let (op, rest) = title.split_once('(')?;
@@ -130,6 +150,21 @@ mod tests {
                 "softmax",
             ]
         );
+    }
+
+    #[test]
+    fn titles_that_are_cut_keep_what_tells_them_apart() {
+        let title = "depthwise_conv2d 96>96 112x112 3x3/2";
+        assert_eq!(fitted(title, 36), title);
+        assert_eq!(fitted(title, 28), "depthwi… 96>96 112x112 3x3/2");
+        assert_eq!(
+            fitted("conv2d 64>128 56x56 3x3/2", 18),
+            "conv2d…56x56 3x3/2"
+        );
+        assert_eq!(fitted("/layers.0/attention/MatMul", 15), "/laye…on/MatMul");
+        for width in 1..40 {
+            assert!(fitted(title, width).chars().count() <= width);
+        }
     }
 
     #[test]

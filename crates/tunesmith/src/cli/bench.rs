@@ -1,40 +1,51 @@
-//! `bench`: the latency distribution of a compiled model.
+//! `bench`: the latency distribution of a compiled model, or of a model that is compiled in memory.
 
-use super::bench_online::{self, Measured, OnlineSummary};
+use super::bench_compare::{Feed, Rival};
+use super::bench_figures::{Figures, Summary, print};
+use super::bench_inputs::Inputs;
+use super::bench_instances::{Amount, at_once, timed, warm};
+use super::bench_online::{self, Measured};
 use super::compile::Written;
 use super::keys::SignArgs;
-use super::knobs::{default, doc, with_default};
-use super::output::{ARTIFACT, Output};
-use super::parse::{parse_duration, parse_threads};
-use super::pool_args::{PoolArgs, VariantArgs};
-use super::table::{Table, or_unknown};
-use crate::compile::join;
+use super::knobs::{default, doc};
+use super::model_args::{
+    ModelArgs, StoreArgs, check_runs_here, key_value, read_tensor, warn, warn_of_threads,
+};
+use super::output::{ARTIFACT, Output, TRACE};
+use super::parse::{parse_count, parse_duration};
+use super::pool_args::PoolArgs;
+use super::table::Table;
+use super::trace::Trace;
+use crate::compile::{compile_plan, join};
 use crate::explain::{Profile, profiles};
 use crate::online::{DecisionFile, decided};
-use runtime::{CompiledModel, Model, Pool, Variants};
-use serde::Serialize;
-use std::path::PathBuf;
+use crate::source::names_file;
+use runtime::{CompiledModel, Model, Variants};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::ceiling::exchange_ns;
-use tune::latency::{fill_inputs, interleaved};
+use tune::kernels::Origins;
+use tune::latency::Latencies;
+use tune::machine::Machine;
 use tune::{Error, Result};
 
-/// Measure the latency of a compiled model, of each of its variants
+/// Measure the latency and the throughput of a compiled model, or of a model, at each of its sizes
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith bench resnet18.tsm --threads 1 --json\n  tunesmith compile vgg16 --keep-alternatives 3 --out vgg16.tsm\n  tunesmith bench vgg16.tsm --select each --decisions vgg16.decisions\n  tunesmith bench vgg16.tsm --select online --out decided.tsm"
+    after_help = "Examples:\n  tunesmith bench resnet18.tsm --threads 1 --json\n  tunesmith bench resnet18 --batch 8 --runs 100\n  tunesmith bench model.onnx --streams 4 --threads 1\n  tunesmith bench model.onnx --threads 1 --compare onnxruntime\n  tunesmith compile vgg16 --keep-alternatives 3 --out vgg16.tsm\n  tunesmith bench vgg16.tsm --select each --decisions vgg16.decisions\n  tunesmith bench vgg16.tsm --select online --out decided.tsm\n\nA model that is not compiled yet is compiled in memory, with the best schedules that the store knows."
 )]
 pub struct Args {
-    /// A compiled model (.tsm)
-    artifact: PathBuf,
-    #[arg(long, help = with_default("threads"), value_parser = parse_threads::<usize>)]
-    threads: Option<usize>,
     #[command(flatten)]
-    pool: PoolArgs,
+    model: ModelArgs,
     #[command(flatten)]
-    which: VariantArgs,
+    store: StoreArgs,
+    /// Use no tuning records, only default schedules
+    #[arg(long)]
+    defaults: bool,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     #[arg(long, help = doc("select"), default_value = default("select"), value_parser = ["first", "online", "each"])]
     select: String,
     /// Keep what is decided in this file, and start from it
@@ -48,65 +59,93 @@ pub struct Args {
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
+    /// Measure exactly so many inferences, of each stream, instead of for a time
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>, conflicts_with = "time")]
+    runs: Option<usize>,
+    /// Inferences that are not measured, before those that are
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub warm_up: usize,
+    /// The value of an input (.npy, or .pb for an ONNX tensor); all others are random
+    #[arg(long = "input", value_name = "NAME=FILE")]
+    inputs: Vec<String>,
+    /// Run so many instances at once, each with --threads threads and memory of its own
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count::<usize>)]
+    pub streams: usize,
+    /// Also run the ONNX file in this program, in turns, on equal inputs and with as many threads
+    #[arg(long, value_name = "PROGRAM", value_parser = ["onnxruntime"])]
+    compare: Option<String>,
+    /// The Python that has the program [default: $PYTHON, or python3]
+    #[arg(long, value_name = "PATH", requires = "compare")]
+    python: Option<PathBuf>,
     /// Also print the time of every step
     #[arg(long, conflicts_with = "json")]
     profile: bool,
     /// Also run on one thread, and show the parallel efficiency of every step
     #[arg(long, conflicts_with = "json")]
     scaling: bool,
+    /// Also write one inference, step by step, for a viewer of traces such as ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Summary {
-    model: String,
-    /// Of the variant, such as `batch=1 seq=32`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    sizes: String,
-    threads: usize,
-    /// How exact the model says to be; empty if it does not say.
-    accuracy: String,
-    runs: usize,
-    median_ms: f64,
-    min_ms: f64,
-    p90_ms: f64,
-    /// How far apart the threads' CPUs were: `doctor` says what it means.
-    exchange_ns: Option<f64>,
-    /// What choosing among alternatives brought, if that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    online: Option<OnlineSummary>,
-    /// The model without the alternatives that lost, if that was asked for and it is the only variant.
-    #[serde(flatten)]
-    written: Option<Written>,
-}
+impl Args {
+    /// Of each instance.
+    pub fn threads(&self) -> usize {
+        let given = self.model.threads.map(|n| n as usize);
+        given.unwrap_or_else(|| Machine::host().cpus)
+    }
 
-const MIN_ROUNDS: usize = 5;
+    pub fn amount(&self) -> Amount {
+        match self.runs {
+            Some(n) => Amount::Runs(n),
+            None => Amount::Time(self.time),
+        }
+    }
+}
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     check(a)?;
-    let threads = a
-        .threads
-        .unwrap_or_else(|| tune::machine::Machine::host().cpus);
-    let variants = Arc::new(a.pool.load(&a.artifact)?);
-    let which = variants.with_sizes(&a.which.sizes()?)?;
-    let pool = a.pool.pool(threads)?;
+    let (variants, which) = subject(a)?;
+    let inputs = Inputs::read(&a.inputs, &variants.models()[0])?;
     let key = a.sign.key()?;
-    let inputs = [vec![a.artifact.clone()], a.sign.files()].concat();
-    let inputs = inputs.into_iter().chain(a.decisions.clone()).collect();
-    let out = match &a.out {
-        Some(path) => Some(Output::new(path, ARTIFACT, inputs)?),
-        None => None,
+    let mut files = [a.model.files(), a.sign.files(), a.store.files()?].concat();
+    files.extend(inputs.files().iter().chain(&a.decisions).cloned());
+    let output = |path: &Option<PathBuf>, kind| {
+        let new = |path: &PathBuf| Output::new(path, kind, files.clone());
+        path.as_ref().map(new).transpose()
     };
-    let (mut summaries, mut left) = (Vec::new(), None);
+    let (out, trace_file) = (output(&a.out, ARTIFACT)?, output(&a.trace, TRACE)?);
+    let bench = Bench {
+        a,
+        variants: Arc::new(variants),
+        inputs,
+    };
+    let (mut summaries, mut left, mut steps) = (Vec::new(), None, String::new());
+    let mut trace = Trace::default();
     // Each alone: the memory of another instance would push this one's out of the caches.
     for at in which {
-        let (summary, model) = measured(a, &variants, at, &pool)?;
-        summaries.push(summary);
+        let (summary, model) = bench.measured(at)?;
         if let Some(model) = model {
-            left = Some(join(left, variants.dims(), Arc::new(model))?);
+            left = Some(join(left, bench.variants.dims(), Arc::new(model))?);
         }
+        if a.profile || a.scaling {
+            if !summary.sizes.is_empty() {
+                steps += &format!("{}\n", summary.sizes);
+            }
+            steps += &bench.steps(at)?;
+        }
+        if a.trace.is_some() {
+            let compiled = &bench.variants.models()[at];
+            let mut model = warm(a, compiled, &bench.inputs, [0, 1])?;
+            trace.add(&mut model, &summary.sizes)?;
+        }
+        summaries.push(summary);
+    }
+    if let Some(file) = &trace_file {
+        trace.write(file)?;
     }
     let written = match (out, left) {
         (Some(out), Some(left)) => Some(Written {
@@ -115,31 +154,111 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         }),
         _ => None,
     };
-    match (a.json, written) {
-        (true, written) => print_json(summaries, written)?,
-        (false, Some(written)) => super::print_line(&format!(
+    if a.json {
+        print_json(summaries, written)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(&summaries)?;
+    super::print_text(&steps)?;
+    if let Some(written) = written {
+        super::print_line(&format!(
             "written to {} ({:.1} MB)",
             written.artifact,
             written.bytes as f64 / 1e6
-        ))?,
-        (false, None) => {}
+        ))?;
+    }
+    if let Some(file) = &trace_file {
+        super::print_line(&format!("trace written to {}", file.path().display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what has no effect without `--select`.
+/// Refuses flags that have no effect with each other.
 fn check(a: &Args) -> Result<()> {
-    let refuse = |what: &str| Err(Error::new(what).help("add --select online"));
+    let refuse = |what: &str, advice: &str| Err(Error::new(what).help(advice));
     if a.select != "first" {
-        return Ok(());
+        let others = [
+            (a.runs.is_some(), "--runs"),
+            (a.warm_up != 1, "--warm-up"),
+            (!a.inputs.is_empty(), "--input"),
+            (a.streams > 1, "--streams"),
+            (a.compare.is_some(), "--compare"),
+            (a.trace.is_some(), "--trace"),
+        ];
+        return match others.into_iter().find(|(given, _)| *given) {
+            Some((_, flag)) => refuse(
+                &format!("{flag} has no effect with --select {}", a.select),
+                "leave one of them out",
+            ),
+            None => Ok(()),
+        };
     }
     if a.decisions.is_some() {
-        return refuse("--decisions keeps what --select online or each decides");
+        return refuse(
+            "--decisions keeps what --select online or each decides",
+            "add --select online",
+        );
     }
-    match a.out {
-        Some(_) => refuse("--out writes what --select online or each decides"),
-        None => Ok(()),
+    if a.out.is_some() {
+        return refuse(
+            "--out writes what --select online or each decides",
+            "add --select online",
+        );
     }
+    if a.compare.is_none() {
+        return Ok(());
+    }
+    if a.streams > 1 {
+        return refuse(
+            "--compare runs one instance of each program",
+            "leave out --streams",
+        );
+    }
+    match a.model.artifact().is_some() || !names_file(&a.model.model) {
+        true => refuse(
+            &format!(
+                "--compare needs the ONNX file, and {} is none",
+                a.model.model
+            ),
+            "give the model's file; `tunesmith models export NAME FILE` writes that of a built-in model",
+        ),
+        false => Ok(()),
+    }
+}
+
+/// What is measured: the variants of an artifact that the flags choose, or the model at all sizes that they give.
+fn subject(a: &Args) -> Result<(Variants, Vec<usize>)> {
+    if let Some(path) = a.model.artifact() {
+        let variants = a.pool.load(&path)?;
+        let which = a.model.which(&variants)?;
+        return Ok((variants, which));
+    }
+    let sources = a.model.sources()?;
+    let host = super::host()?;
+    let target = a.model.resolve_target(&host.machine)?;
+    check_runs_here(&target)?;
+    let store = a.store.read_unless(a.defaults)?;
+    let requirements = a.model.requirements();
+    let pool = a.pool.pool(target.threads() as usize)?;
+    let mut variants = None;
+    for source in sources {
+        let (name, dims) = (source.name.clone(), source.artifact_dims());
+        let plan = source.plan_for(
+            &host.machine,
+            &target,
+            requirements.accuracy,
+            store.as_ref(),
+        )?;
+        drop(source);
+        let origins = Origins::of(requirements, store.as_ref());
+        let compiled = compile_plan(plan, &target, &host, &origins, &pool)?;
+        warn(&compiled.warnings);
+        warn_of_threads(&name, &target, &compiled.other_threads);
+        variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
+    }
+    let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
+    let all = (0..variants.models().len()).collect();
+    Ok((variants, all))
 }
 
 fn print_json(mut summaries: Vec<Summary>, written: Option<Written>) -> Result<()> {
@@ -155,96 +274,114 @@ fn print_json(mut summaries: Vec<Summary>, written: Option<Written>) -> Result<(
     super::print_json(&all)
 }
 
-/// Measures a variant, and prints what it takes unless all are printed together; gives it without the
-/// alternatives that lost if that is to be written.
-fn measured(
-    a: &Args,
-    variants: &Arc<Variants>,
-    at: usize,
-    pool: &Arc<Pool>,
-) -> Result<(Summary, Option<CompiledModel>)> {
-    let threads = pool.threads();
-    let compiled = variants.models()[at].clone();
-    let mut model = Model::new(compiled.clone(), pool.clone())?;
-    fill_inputs(&mut model, 1);
-    let mut left = None;
-    let (online, l) = match a.select.as_str() {
-        "first" => (
-            None,
-            interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0),
-        ),
-        select => {
-            let kept = a
-                .decisions
-                .as_deref()
-                .map(|path| DecisionFile::new(path, &compiled, threads));
-            let each = select == "each";
-            let Measured {
-                summary,
-                latencies,
-                selectors,
-            } = bench_online::measured(variants, at, pool, a.time, each, kept.as_ref())?;
-            if a.out.is_some() {
-                let model = decided(variants, at, &selectors, pool.ctx().threads);
-                left = Some(model.map_err(|e| e.help("give more --time"))?);
-            }
-            (Some(summary), latencies)
+/// What is measured, and how.
+struct Bench<'a> {
+    a: &'a Args,
+    variants: Arc<Variants>,
+    inputs: Inputs,
+}
+
+impl Bench<'_> {
+    /// The rows of an inference of a variant, where they are known.
+    fn batch(&self, at: usize) -> Option<usize> {
+        let named = self.variants.dims().iter().position(|d| d.name == "batch");
+        match (named, self.a.model.batch.as_slice()) {
+            (Some(dim), _) => Some(self.variants.sizes(at)[dim]),
+            (None, [one]) => Some(*one),
+            _ => None,
         }
-    };
-    let summary = Summary {
-        model: model.compiled().name().to_string(),
-        sizes: match variants.models().len() {
-            1 => String::new(),
-            _ => variants.label(at),
-        },
-        threads,
-        accuracy: model.compiled().accuracy().to_string(),
-        runs: l.samples_ns.len(),
-        median_ms: l.median_ms(),
-        min_ms: l.min_ms(),
-        p90_ms: l.p90_ms(),
-        exchange_ns: exchange_ns(threads),
-        online,
-        written: None,
-    };
-    if a.json {
-        return Ok((summary, left));
     }
-    print(&summary)?;
-    if a.profile || a.scaling {
-        let mut running = vec![(compiled.clone(), model.pool().clone())];
+
+    /// Measures a variant; gives it without the alternatives that lost if that is to be written.
+    fn measured(&self, at: usize) -> Result<(Summary, Option<CompiledModel>)> {
+        let (a, batch) = (self.a, self.batch(at));
+        let compiled = &self.variants.models()[at];
+        if a.select != "first" {
+            let (measured, left) = self.online(at)?;
+            let mut summary = self.summary(at, Figures::in_turn(&measured.latencies, batch));
+            summary.online = Some(measured.summary);
+            return Ok((summary, left));
+        }
+        if a.streams > 1 {
+            let taken = at_once(a, compiled, &self.inputs)?;
+            let samples_ns = taken.samples_ns.concat();
+            let all = Figures::new(&Latencies { samples_ns }, taken.wall, batch);
+            let mut summary = self.summary(at, all);
+            let of = |samples_ns| Figures::in_turn(&Latencies { samples_ns }, batch);
+            summary.streams = taken.samples_ns.into_iter().map(of).collect();
+            return Ok((summary, None));
+        }
+        let mut model = warm(a, compiled, &self.inputs, [0, 1])?;
+        if a.compare.is_none() {
+            let samples_ns = timed(&mut model, a.amount())?;
+            let figures = Figures::in_turn(&Latencies { samples_ns }, batch);
+            return Ok((self.summary(at, figures), None));
+        }
+        let mut rival = self.rival(&mut model)?;
+        let (own, compared) = rival.compared(&mut model, a.amount(), batch)?;
+        let mut summary = self.summary(at, Figures::in_turn(&own, batch));
+        summary.compared = Some(compared);
+        Ok((summary, None))
+    }
+
+    fn summary(&self, at: usize, figures: Figures) -> Summary {
+        let (threads, compiled) = (self.a.threads(), &self.variants.models()[at]);
+        Summary {
+            model: compiled.name().to_string(),
+            sizes: match self.variants.models().len() {
+                1 => String::new(),
+                _ => self.variants.label(at),
+            },
+            threads,
+            accuracy: compiled.accuracy().to_string(),
+            figures,
+            streams: vec![],
+            exchange_ns: exchange_ns(threads),
+            online: None,
+            compared: None,
+            written: None,
+        }
+    }
+
+    /// The other program with the same model, threads and inputs.
+    fn rival(&self, model: &mut Model) -> Result<Rival> {
+        let mut feeds = Feed::of_inputs(model);
+        // What is fixed at compile time is an input of the file.
+        for text in &self.a.model.consts {
+            let (name, file) = key_value(text)?;
+            feeds.push(Feed::of(name, &read_tensor(Path::new(file))?));
+        }
+        let python = self.a.python.as_deref();
+        Rival::start(python, &self.a.model.model, self.a.threads(), &feeds)
+    }
+
+    /// Decides among alternatives, and measures what was decided.
+    fn online(&self, at: usize) -> Result<(Measured, Option<CompiledModel>)> {
+        let a = self.a;
+        let pool = a.pool.pool(a.threads())?;
+        let compiled = &self.variants.models()[at];
+        let file = |path: &Path| DecisionFile::new(path, compiled, a.threads());
+        let kept = a.decisions.as_deref().map(file);
+        let each = a.select == "each";
+        let measured =
+            bench_online::measured(&self.variants, at, &pool, a.time, each, kept.as_ref())?;
+        let mut left = None;
+        if a.out.is_some() {
+            let model = decided(&self.variants, at, &measured.selectors, pool.ctx().threads);
+            left = Some(model.map_err(|e| e.help("give more --time"))?);
+        }
+        Ok((measured, left))
+    }
+
+    /// The table of the steps of a variant.
+    fn steps(&self, at: usize) -> Result<String> {
+        let (a, compiled) = (self.a, &self.variants.models()[at]);
+        let mut running = vec![(compiled.clone(), a.pool.pool(a.threads())?)];
         if a.scaling {
             running.push((compiled.clone(), a.pool.pool(1)?));
         }
-        // The memory of another instance would push this one's out of the caches.
-        drop(model);
-        super::print_text(&steps_text(
-            &compiled,
-            threads,
-            &profiles(&running, a.time)?,
-        ))?;
-    }
-    Ok((summary, left))
-}
-
-fn print(summary: &Summary) -> Result<()> {
-    let sizes = match summary.sizes.as_str() {
-        "" => String::new(),
-        sizes => format!(" {sizes}"),
-    };
-    super::print_line(&format!(
-        "{}{sizes}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
-        summary.model,
-        summary.median_ms,
-        summary.min_ms,
-        summary.p90_ms,
-        summary.runs,
-        summary.threads,
-        or_unknown(&summary.accuracy)
-    ))?;
-    match &summary.online {
-        Some(online) => super::print_text(&bench_online::text(online)),
-        None => Ok(()),
+        let taken = profiles(&running, a.time)?;
+        Ok(steps_text(compiled, a.threads(), &taken))
     }
 }
 

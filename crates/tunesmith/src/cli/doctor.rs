@@ -1,6 +1,8 @@
 //! `doctor`: what this machine is and can do.
 
 use super::parse::parse_threads;
+use ir::{ByteDot, Isa};
+use runtime::{KernelTarget, check_target};
 use serde::Serialize;
 use std::process::ExitCode;
 use tune::Result;
@@ -19,11 +21,80 @@ pub struct Args {
     json: bool,
 }
 
+/// Instructions that matter for models, of the family of this processor.
+#[derive(Serialize)]
+struct InstructionSet {
+    name: &'static str,
+    /// Whether this machine has them.
+    here: bool,
+    /// Whether compiled models use them here.
+    used: bool,
+}
+
+impl InstructionSet {
+    fn text(&self) -> String {
+        let state = match (self.here, self.used) {
+            (_, true) => "used",
+            (true, false) => "here, but not used",
+            (false, false) => "not here",
+        };
+        format!("{} {state}", self.name)
+    }
+}
+
+/// The instruction sets of this architecture, and which of them compiled models use.
+fn instruction_sets(m: &Machine) -> Vec<InstructionSet> {
+    let host = build::kernel_target(&m.target(1));
+    let has = |feature: &&str| {
+        let with = KernelTarget {
+            features: (*feature).into(),
+            ..host.clone()
+        };
+        check_target(&with).is_ok()
+    };
+    let is = |isa: &[Isa]| isa.contains(&m.isa);
+    let dot = |dot: &[ByteDot]| m.byte_dot.is_some_and(|d| dot.contains(&d));
+    // By name: LLVM's features, one of which is enough, and whether this program uses them.
+    let all: &[(&'static str, &[&str], bool)] = match std::env::consts::ARCH {
+        "x86_64" => &[
+            ("AVX2", &["+avx2"], is(&[Isa::X86Avx2, Isa::X86Avx512])),
+            ("AVX-512", &["+avx512f"], is(&[Isa::X86Avx512])),
+            (
+                "VNNI",
+                &["+avx512vnni", "+avxvnni"],
+                dot(&[ByteDot::Avx512Vnni, ByteDot::AvxVnni]),
+            ),
+            ("BF16", &["+avx512bf16"], m.half_dot.is_some()),
+            ("AMX", &["+amx-tile"], false),
+        ],
+        "aarch64" => &[
+            ("NEON", &["+neon"], is(&[Isa::AArch64Neon])),
+            (
+                "dotprod",
+                &["+dotprod"],
+                dot(&[ByteDot::Neon, ByteDot::NeonMixed]),
+            ),
+            ("i8mm", &["+i8mm"], dot(&[ByteDot::NeonMixed])),
+            ("BF16", &["+bf16"], m.half_dot.is_some()),
+            ("SVE", &["+sve"], false),
+        ],
+        "riscv64" => &[("RVV", &["+v"], is(&[Isa::RiscV64Rvv]))],
+        _ => &[],
+    };
+    let set = |(name, features, used): &(&'static str, &[&str], bool)| InstructionSet {
+        name,
+        here: features.iter().any(|f| has(f)),
+        used: *used,
+    };
+    all.iter().map(set).collect()
+}
+
 #[derive(Serialize)]
 struct Diagnosis {
     cpu: String,
     cpus: usize,
     target: String,
+    instruction_sets: Vec<InstructionSet>,
     l1_bytes: u64,
     l2_bytes: u64,
     llc_bytes: u64,
@@ -68,6 +139,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         cpu: m.cpu.clone(),
         cpus: m.cpus,
         target: m.isa.name().into(),
+        instruction_sets: instruction_sets(&m),
         l1_bytes: m.l1_bytes,
         l2_bytes: m.l2_bytes,
         llc_bytes: m.llc_bytes,
@@ -89,6 +161,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     super::print_line(&format!("CPU              {} ({} usable)", r.cpu, r.cpus))?;
     super::print_line(&format!("target           {}", r.target))?;
+    let sets: Vec<String> = r
+        .instruction_sets
+        .iter()
+        .map(InstructionSet::text)
+        .collect();
+    super::print_line(&format!("instructions     {}", sets.join(", ")))?;
     super::print_line(&format!(
         "caches           L1 {} KiB, L2 {} KiB, last level {} KiB",
         r.l1_bytes >> 10,

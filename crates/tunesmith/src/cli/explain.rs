@@ -1,20 +1,19 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
 use super::explain_predict::{self, Predicted, predictions};
+use super::explain_text::{self, Shown};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads};
-use super::parse::parse_duration;
+use super::parse::{parse_count, parse_duration};
 use super::pool_args::{PoolArgs, model_of};
 use super::score_args::{ScoreArgs, Scoring};
-use super::screen::{self, cut, wrapped};
-use super::table::{Table, or_unknown};
-use super::{explain_html, output};
+use super::{explain_graph, explain_html, output};
 use crate::check::of_model;
 use crate::compile::compile_plan;
 use crate::explain::{
     CallFacts, Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use ir::Target;
-use output::{Output, PAGE};
+use output::{GRAPH, Kind, Output, PAGE};
 use plan::Plan;
 use runtime::{CompiledModel, Pool};
 use serde::Serialize;
@@ -58,6 +57,9 @@ pub struct Args {
     /// Order of the layers: run or time
     #[arg(long, default_value = "run", value_parser = ["run", "time"])]
     sort: String,
+    /// Print the costliest layers only, and the sums of the others in one line
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
+    top: Option<usize>,
     /// Print one line with the sums for all layers of equal task and schedule
     #[arg(long)]
     merge: bool,
@@ -75,19 +77,33 @@ pub struct Args {
     /// Also write the figures as a page for browsers, with a picture of the roofline
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
+    /// Also write the steps as a graph for Graphviz, with their shares of the time
+    #[arg(long, value_name = "FILE.dot")]
+    graph: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    fn shown(&self) -> Shown {
+        Shown {
+            merge: self.merge,
+            by_time: self.sort == "time",
+            top: self.top,
+            details: self.details,
+        }
+    }
+}
+
 /// All threads against one.
 #[derive(Serialize)]
 pub struct Scaling {
-    one_thread: Times,
-    speedup: f64,
-    efficiency: f64,
+    pub one_thread: Times,
+    pub speedup: f64,
+    pub efficiency: f64,
     /// The speed-up of the rooflines.
-    roofline_speedup: f64,
+    pub roofline_speedup: f64,
 }
 
 #[derive(Serialize)]
@@ -233,7 +249,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .help("give --threads 2 or more"));
     }
     let scoring = scoring(a, &machine, &target)?;
-    let html = html_output(a)?;
+    let html = file(a, a.html.as_ref(), PAGE)?;
+    let graph = file(a, a.graph.as_ref(), GRAPH)?;
     let store = a
         .store
         .read_unless(a.defaults || a.model.artifact().is_some())?;
@@ -288,18 +305,27 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if let Some(html) = &html {
         html.write_bytes(explain_html::page(&report).as_bytes())?;
     }
+    if let Some(graph) = &graph {
+        graph.write_bytes(explain_graph::graph(&report, &subject.compiled).as_bytes())?;
+    }
     if a.json {
         super::print_json(&report)?;
     } else {
-        super::print_text(&text(a, &mut report))?;
-        if let Some(scoring) = &scoring {
-            super::print_text(&explain_predict::text(scoring, &report.predicted))?;
-        }
-        if let Some(html) = &html {
-            super::print_line(&format!("written to {}", html.path().display()))?;
+        print(a, &mut report, scoring.as_ref())?;
+        for file in html.iter().chain(&graph) {
+            super::print_line(&format!("written to {}", file.path().display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the report for people.
+fn print(a: &Args, report: &mut Explanation, scoring: Option<&Scoring>) -> Result<()> {
+    super::print_text(&explain_text::text(&a.shown(), report))?;
+    match scoring {
+        Some(scoring) => super::print_text(&explain_predict::text(scoring, &report.predicted)),
+        None => Ok(()),
+    }
 }
 
 /// How kernels are scored, if they are to be read.
@@ -311,14 +337,14 @@ fn scoring(a: &Args, machine: &Machine, target: &Target) -> Result<Option<Scorin
     Ok(None)
 }
 
-/// The page that is asked for.
-fn html_output(a: &Args) -> Result<Option<Output>> {
-    let Some(path) = &a.html else {
+/// A file that is asked for beside what is printed.
+fn file(a: &Args, path: Option<&PathBuf>, kind: Kind) -> Result<Option<Output>> {
+    let Some(path) = path else {
         return Ok(None);
     };
     let mut inputs = [a.model.files(), a.store.files()?, a.score.files()].concat();
     inputs.extend(a.artifact.iter().chain(&a.one_thread).cloned());
-    Output::new(path, PAGE, inputs).map(Some)
+    Output::new(path, kind, inputs).map(Some)
 }
 
 /// A cache line's time before and after if one is more than twice the other.
@@ -384,377 +410,4 @@ fn scale(r: &mut Explanation, single: &CompiledModel, taken: &Profile, roofline_
         efficiency: speedup / threads,
         roofline_speedup: roofline_1 / r.roofline_ms,
     });
-}
-
-/// Width of the operator and algorithm columns.
-const OPERATOR: usize = 28;
-const ALGORITHM: usize = 19;
-/// Characters of a full bar.
-const BAR: f64 = 5.0;
-
-/// A number in at most `width` characters where that is possible.
-fn number(v: f64, width: usize) -> String {
-    let digits = [3, 2, 1, 0].into_iter().map(|d| format!("{v:.d$}"));
-    let mut last = String::new();
-    for text in digits {
-        if text.len() <= width {
-            return text;
-        }
-        last = text;
-    }
-    last
-}
-
-fn percent(v: f64) -> String {
-    format!("{:.0}%", 100.0 * v)
-}
-
-/// A bar of a share, in eighths of a character.
-fn bar(share: f64, longest: f64) -> String {
-    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    let eighths = (share / longest * BAR * 8.0).round() as usize;
-    "█".repeat(eighths / 8) + PARTS[eighths % 8]
-}
-
-/// The table of layers; the columns that matter less go first where it is narrow.
-fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
-    let mut header = vec![
-        "#",
-        "operator",
-        "algorithm",
-        "ms",
-        "time",
-        "",
-        "GFLOP/s",
-        "peak",
-        "GB/s",
-        "bw",
-        "MB",
-        "limit",
-        "roof",
-    ];
-    header.extend(scaling.then_some("eff"));
-    // Only a model tells how many operations a step has.
-    let known = layers.iter().any(|l| l.task.is_some());
-    let of_models = |name: &&str| {
-        known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm" | "limit" | "roof")
-    };
-    let shown: Vec<bool> = header.iter().map(of_models).collect();
-    let keep = |cells: Vec<String>| {
-        let all = cells.into_iter().zip(&shown);
-        all.filter(|(_, shown)| **shown).map(|(c, _)| c).collect()
-    };
-    let header: Vec<&str> = header.into_iter().filter(of_models).collect();
-    let mut t = Table::new(&header).dispensable(&["MB", "bw", "GB/s", "", "peak", "eff"]);
-    let longest = layers.iter().map(|l| l.share).fold(0.0, f64::max);
-    for l in layers {
-        t.row(keep(row(l, longest, scaling)));
-        if with_details {
-            t.note(details(l));
-        }
-    }
-    t
-}
-
-fn row(l: &Layer, longest: f64, scaling: bool) -> Vec<String> {
-    let mark = if l.counted_as_direct { "*" } else { "" };
-    let of_model = |text: String| match l.task {
-        Some(_) => text,
-        None => "-".into(),
-    };
-    let mut row = vec![
-        l.index.to_string(),
-        cut(&l.operator, OPERATOR),
-        cut(&l.algorithm, ALGORITHM),
-        number(l.time.median_ms, 7),
-        percent(l.share),
-        bar(l.share, longest),
-        of_model(number(l.gflops_per_s, 5) + mark),
-        of_model(percent(l.of_peak)),
-        number(l.gb_per_s, 4),
-        percent(l.of_bandwidth),
-        number(l.mbytes, 4),
-        limit_text(l),
-        percent(l.of_roofline),
-    ];
-    row.extend(scaling.then(|| l.efficiency.map_or("-".into(), percent)));
-    row
-}
-
-/// The limit, with the level of memory where that binds.
-fn limit_text(l: &Layer) -> String {
-    match (l.limit, l.level) {
-        (crate::explain::Bound::Memory, "memory") => "DRAM".into(),
-        (crate::explain::Bound::Memory, level) => level.into(),
-        (limit, _) => limit.name().into(),
-    }
-}
-
-fn details(l: &Layer) -> String {
-    let alone = l
-        .alone_ms
-        .map_or(String::new(), |ms| format!("; alone {ms:.3} ms"));
-    format!(
-        "    {}: {}{alone}; min {:.3} ms; {} FLOP/B",
-        l.name,
-        if l.schedule.is_empty() {
-            "no decisions"
-        } else {
-            &l.schedule
-        },
-        l.time.min_ms,
-        number(l.intensity, 4)
-    )
-}
-
-/// One layer for all with the same task and schedule: sums, and rates that follow.
-fn merged(layers: &[Layer], threads: f64) -> Vec<Layer> {
-    let mut out: Vec<(usize, Layer)> = Vec::new();
-    for l in layers {
-        let same = |o: &&mut (usize, Layer)| {
-            l.task.is_some() && o.1.task == l.task && o.1.schedule == l.schedule
-        };
-        let Some((uses, sum)) = out.iter_mut().find(same) else {
-            out.push((1, l.clone()));
-            continue;
-        };
-        *uses += 1;
-        sum.time.median_ms += l.time.median_ms;
-        sum.time.min_ms += l.time.min_ms;
-        sum.share += l.share;
-        sum.gflop += l.gflop;
-        sum.mbytes += l.mbytes;
-        sum.roofline_ms += l.roofline_ms;
-        sum.roofline.memory_ms += l.roofline.memory_ms;
-        sum.one_thread_ms = sum.one_thread_ms.zip(l.one_thread_ms).map(|(a, b)| a + b);
-    }
-    let finish = |(uses, mut sum): (usize, Layer)| {
-        if uses == 1 {
-            return sum;
-        }
-        let ms = sum.time.median_ms;
-        let before = sum.gflops_per_s;
-        sum.gflops_per_s = sum.gflop / ms * 1e3;
-        sum.gb_per_s = sum.mbytes / ms;
-        sum.of_peak *= sum.gflops_per_s / before.max(f64::MIN_POSITIVE);
-        sum.of_bandwidth = sum.roofline.memory_ms / ms;
-        sum.of_roofline = sum.roofline_ms / ms;
-        sum.efficiency = sum.one_thread_ms.map(|one| one / ms / threads);
-        sum.operator = format!("{uses}x {}", sum.operator);
-        sum.name = format!("{} and {} more", sum.name, uses - 1);
-        sum
-    };
-    out.into_iter().map(finish).collect()
-}
-
-fn text(a: &Args, r: &mut Explanation) -> String {
-    if a.merge {
-        r.layers = merged(&r.layers, f64::from(r.threads));
-    }
-    if a.sort == "time" {
-        r.layers
-            .sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
-    }
-    let scaling = r.scaling.is_some();
-    let mut out = table(&r.layers, scaling, a.details).text();
-    out += &schedules(&r.layers);
-    out += "\n";
-    let width = screen::bound().unwrap_or(usize::MAX);
-    for line in summary(r).lines() {
-        out += &wrapped(line, width, 4);
-        out += "\n";
-    }
-    out
-}
-
-/// The longest line where the screen has no bound.
-const WIDTH: usize = 200;
-/// Numbers of layers that are named before they are counted.
-const NAMED: usize = 6;
-
-/// The decisions of every schedule, once each, with the layers it runs in.
-fn schedules(layers: &[Layer]) -> String {
-    let mut all: Vec<(&Layer, Vec<usize>)> = Vec::new();
-    for l in layers.iter().filter(|l| !l.schedule.is_empty()) {
-        let same = |o: &&mut (&Layer, Vec<usize>)| {
-            o.0.algorithm == l.algorithm && o.0.schedule == l.schedule
-        };
-        match all.iter_mut().find(same) {
-            Some((_, of)) => of.push(l.index),
-            None => all.push((l, vec![l.index])),
-        }
-    }
-    let mut out = String::new();
-    for (l, of) in all {
-        let algorithm = cut(&l.algorithm, ALGORITHM);
-        let line = format!("{algorithm:<ALGORITHM$} {}: {}", numbers(&of), l.schedule);
-        out += &cut(&line, screen::bound().unwrap_or(WIDTH));
-        out += "\n";
-    }
-    match out.is_empty() {
-        true => out,
-        false => format!("\nschedule            layers: decisions\n{out}"),
-    }
-}
-
-/// `2-5 8`, or the first few and how many more.
-fn numbers(layers: &[usize]) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &n in layers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == n => *last = n,
-            _ => ranges.push((n, n)),
-        }
-    }
-    let text = |&(from, to): &(usize, usize)| match to - from {
-        0 => from.to_string(),
-        _ => format!("{from}-{to}"),
-    };
-    let mut all: Vec<String> = ranges.iter().take(NAMED).map(text).collect();
-    let more: usize = ranges.iter().skip(NAMED).map(|(a, b)| b - a + 1).sum();
-    if more > 0 {
-        all.push(format!("and {more} more"));
-    }
-    all.join(" ")
-}
-
-fn summary(r: &Explanation) -> String {
-    let rate = match r.gflop > 0.0 {
-        true => format!(
-            ", {:.1} GFLOP/s of a peak of {:.0}",
-            r.gflops_per_s, r.ceiling.peak_gflops
-        ),
-        false => String::new(),
-    };
-    let mut out = format!(
-        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}){rate}\n",
-        r.model,
-        r.threads,
-        or_unknown(&r.accuracy),
-        r.latency.median_ms,
-        r.latency.min_ms,
-    );
-    if r.layers.iter().any(|l| l.task.is_some()) {
-        out += &limits(r);
-    } else {
-        out += "operations and limits are not known: a compiled model does not tell them; \
-                `explain MODEL --artifact FILE` does\n";
-    }
-    out += &copies(&r.layers);
-    let levels: Vec<String> = r
-        .ceiling
-        .levels
-        .iter()
-        .map(|l| format!("{} {:.0}", l.name, l.gb_per_s))
-        .collect();
-    out += &format!(
-        "reads in GB/s: {}; an inference touches {:.1} MB; a parallel loop costs {:.1} us\n",
-        levels.join(", "),
-        r.footprint_mbytes,
-        r.ceiling.fork_join.awake_us
-    );
-    if let Some([before, after]) = r.moved_ns {
-        out += &format!(
-            "CPUs moved meanwhile: a cache line took {before:.0} ns there and back, then {after:.0}; the rooflines use the better limits\n"
-        );
-    }
-    if let Some(s) = &r.scaling {
-        out += &format!(
-            "one thread {:.3} ms: {:.2}x on {} threads ({} efficiency; the rooflines allow {:.2}x)\n",
-            s.one_thread.median_ms,
-            s.speedup,
-            r.threads,
-            percent(s.efficiency),
-            s.roofline_speedup
-        );
-    }
-    if r.layers.iter().any(|l| l.counted_as_direct) {
-        out += "* counts the operations of a direct convolution; the algorithm executes fewer, and its roofline counts only those\n";
-    }
-    out
-}
-
-/// What the rooflines say of the whole model.
-fn limits(r: &Explanation) -> String {
-    let mut out = format!(
-        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
-        r.roofline_ms,
-        percent(r.of_roofline),
-        r.steps_ms,
-        r.rounds
-    );
-    for limit in ["compute", "memory", "overhead"] {
-        let bound: Vec<&Layer> = r
-            .layers
-            .iter()
-            .filter(|l| l.limit.name() == limit)
-            .collect();
-        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
-        if !bound.is_empty() {
-            out += &format!(
-                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
-                bound.len(),
-                sum(|l| l.time.median_ms),
-                sum(|l| l.roofline_ms)
-            );
-        }
-    }
-    out
-}
-
-/// The layers that only move elements, with their shares of the time.
-fn copies(layers: &[Layer]) -> String {
-    let all: Vec<&Layer> = layers.iter().filter(|l| l.copies).collect();
-    let share = all.iter().fold(0.0, |sum, l| sum + l.share);
-    let mut out = String::new();
-    if !all.is_empty() {
-        out += &format!(
-            "copies: {} layers, {:.1}% of the time\n",
-            all.len(),
-            100.0 * share
-        );
-    }
-    for l in all {
-        let line = format!(
-            "  {:>5.1}% #{} {}: {}",
-            100.0 * l.share,
-            l.index,
-            l.operator,
-            l.name
-        );
-        out += &(cut(&line, screen::bound().unwrap_or(WIDTH)) + "\n");
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_keep_to_their_width() {
-        let of = |v, w| number(v, w);
-        assert_eq!(of(0.1234, 5), "0.123");
-        assert_eq!(of(12.345, 5), "12.35");
-        assert_eq!(of(604.94, 5), "604.9");
-        assert_eq!(of(123_456.7, 5), "123457");
-    }
-
-    #[test]
-    fn layers_of_a_schedule_are_ranges() {
-        assert_eq!(numbers(&[7]), "7");
-        assert_eq!(numbers(&[2, 3, 4, 8, 10, 11]), "2-4 8 10-11");
-        assert_eq!(
-            numbers(&[0, 2, 4, 6, 8, 10, 12, 13, 15]),
-            "0 2 4 6 8 10 and 3 more"
-        );
-    }
-
-    #[test]
-    fn bars_are_shares_of_the_longest() {
-        assert_eq!(bar(0.5, 0.5), "█████");
-        assert_eq!(bar(0.1, 0.5), "█");
-        assert_eq!(bar(0.05, 0.5), "▌");
-        assert_eq!(bar(0.0, 0.5), "");
-    }
 }

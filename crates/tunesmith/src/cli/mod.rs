@@ -4,6 +4,10 @@
 //! `--json` exactly one object goes to standard output.
 
 mod bench;
+mod bench_compare;
+mod bench_figures;
+mod bench_inputs;
+mod bench_instances;
 mod bench_online;
 mod board;
 mod calibrate;
@@ -15,8 +19,10 @@ mod energy_args;
 mod energy_text;
 mod executable;
 mod explain;
+mod explain_graph;
 mod explain_html;
 mod explain_predict;
+mod explain_text;
 mod html;
 mod info;
 mod keys;
@@ -46,6 +52,7 @@ mod study;
 mod table;
 mod task_args;
 mod tasks;
+mod trace;
 mod train;
 mod train_args;
 mod train_cold;

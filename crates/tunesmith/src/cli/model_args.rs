@@ -4,7 +4,7 @@ use super::ADVANCED;
 use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
-use super::pool_args::one_variant;
+use super::pool_args::only_one;
 use super::screen;
 use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
@@ -135,13 +135,28 @@ impl ModelArgs {
 
     /// The one variant of an artifact that has the sizes of the flags.
     pub fn variant(&self, variants: &Variants) -> Result<usize> {
+        let found = self.which(variants)?;
+        only_one(variants, &found)
+    }
+
+    /// The variants of an artifact that have the sizes of the flags.
+    pub fn which(&self, variants: &Variants) -> Result<Vec<usize>> {
         let sizes = self.sizes()?;
-        let batch = sizes.batch.iter().map(|n| ("batch".to_string(), *n));
-        let dims = sizes.dims.iter().flat_map(|(name, all)| {
-            let one = |n: &usize| (name.clone(), *n);
-            all.iter().map(one)
-        });
-        one_variant(variants, &batch.chain(dims).collect::<Vec<_>>())
+        let batch = (!sizes.batch.is_empty()).then_some(("batch", &sizes.batch));
+        let dims = sizes.dims.iter().map(|(name, all)| (name.as_str(), all));
+        let mut found: Vec<usize> = (0..variants.models().len()).collect();
+        for (name, all) in batch.into_iter().chain(dims) {
+            let mut of_dim = BTreeSet::new();
+            for size in all {
+                of_dim.extend(variants.with_sizes(&[(name.to_string(), *size)])?);
+            }
+            found.retain(|v| of_dim.contains(v));
+        }
+        match found.is_empty() {
+            true => Err(Error::new("the artifact has no variant of these sizes")
+                .help("`tunesmith info FILE` lists its variants")),
+            false => Ok(found),
+        }
     }
 
     /// The model, for commands that take it at one size.

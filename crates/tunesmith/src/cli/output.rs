@@ -80,6 +80,18 @@ pub const PAGE: Kind = Kind {
     choose: FILE,
     streams: false,
 };
+pub const TRACE: Kind = Kind {
+    name: "a trace of an inference",
+    start: Some(super::trace::START.as_bytes()),
+    choose: FILE,
+    streams: false,
+};
+pub const GRAPH: Kind = Kind {
+    name: "a graph of a model's steps",
+    start: Some(super::explain_graph::START.as_bytes()),
+    choose: FILE,
+    streams: false,
+};
 pub const NETWORK: Kind = Kind {
     name: "a trained network",
     start: Some(b"tunesmith-model 1\nkind named-network\n"),

@@ -1,6 +1,5 @@
 //! `pack`: a folder that runs a compiled model on a machine without a compiler.
 
-use super::pool_args::one_variant;
 use super::run::file_name;
 use crate::file_kind::instead_of_artifact;
 use runtime::{Model, Pool, Variants};
@@ -107,8 +106,7 @@ fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<(
         let to = folder.join(to);
         std::fs::copy(from, &to).map_err(|e| failed(&to, &e))?;
     }
-    let at = one_variant(variants, &[]).unwrap_or(0);
-    let compiled = variants.models()[at].clone();
+    let compiled = variants.models()[0].clone();
     let states: BTreeSet<usize> = compiled.states().iter().map(|s| s.input).collect();
     let mut model = Model::new(compiled.clone(), Arc::new(Pool::new(1)?))?;
     fill_inputs(&mut model, 1);

@@ -48,6 +48,12 @@ impl PoolArgs {
         warn_of_cpus(threads);
         self.settings()?.pool(threads)
     }
+
+    /// The pool of one of several instances that run at once.
+    pub fn pool_of_part(&self, threads: usize, [at, of]: [usize; 2]) -> Result<Arc<Pool>> {
+        warn_of_cpus(threads * of);
+        self.settings()?.part(threads, at, of)?.pool(threads)
+    }
 }
 
 /// Which variants of an artifact.
@@ -91,13 +97,12 @@ pub fn variant_of(variants: &Variants, source: &Source) -> Result<usize> {
             .map(|d| (d.name.clone(), d.size))
             .collect(),
     };
-    one_variant(variants, &sizes)
+    only_one(variants, &variants.with_sizes(&sizes)?)
 }
 
-/// The variant with these sizes, if there is one only.
-pub fn one_variant(variants: &Variants, sizes: &[(String, usize)]) -> Result<usize> {
-    let found = variants.with_sizes(sizes)?;
-    match found.as_slice() {
+/// The variant that was found, if it is one only.
+pub fn only_one(variants: &Variants, found: &[usize]) -> Result<usize> {
+    match found {
         [one] => Ok(*one),
         several => Err(Error::new(format!(
             "the artifact has {} variants of these sizes: {}",

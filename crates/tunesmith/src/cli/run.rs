@@ -2,10 +2,11 @@
 
 use super::knobs::{default, doc, with_default};
 use super::model_args::{named_value, read_tensor};
-use super::output::{ARRAY, Output, names_folder};
+use super::output::{ARRAY, Output, TRACE, names_folder};
 use super::parse::{parse_count, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
+use super::trace::Trace;
 use crate::online::{DecisionFile, selectors};
 use runtime::{CompiledModel, Model, Selectors, TensorId, TensorInfo, Variants};
 use serde::Serialize;
@@ -48,6 +49,9 @@ pub struct Args {
     /// Keep what --select online decides in this file, and start from it
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
+    /// Also write one more inference, step by step, for a viewer of traces such as ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -135,15 +139,21 @@ fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// The files of the outputs; the artifact and what it is given are none of them.
-fn outputs(a: &Args, model: &CompiledModel, files: &[PathBuf]) -> Result<Vec<Output>> {
+/// The files of the outputs, and that of a trace; the artifact and what it is given are none of them.
+fn outputs(
+    a: &Args,
+    model: &CompiledModel,
+    files: &[PathBuf],
+) -> Result<(Vec<Output>, Option<Output>)> {
     let mut inputs = vec![a.artifact.clone()];
     for text in &a.inputs {
         let (_, file) = named_value(text, &input_names(model))?;
         inputs.push(PathBuf::from(file));
     }
     let output = |f: &PathBuf| Output::new(f, ARRAY, inputs.clone());
-    files.iter().map(output).collect()
+    let trace = |f: &PathBuf| Output::new(f, TRACE, inputs.clone());
+    let outputs = files.iter().map(output).collect::<Result<_>>()?;
+    Ok((outputs, a.trace.as_ref().map(trace).transpose()?))
 }
 
 fn typed(t: &TensorInfo) -> String {
@@ -279,7 +289,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .map(|id| compiled.tensor(*id).name.clone())
         .collect();
     let files = a.out.as_deref().map(|o| files(o, &names)).transpose()?;
-    let outputs = outputs(a, &compiled, &files.unwrap_or_default())?;
+    let (outputs, trace_file) = outputs(a, &compiled, &files.unwrap_or_default())?;
     let kept = decision_file(a, &compiled, threads)?;
     let choosing = online(a, &mut model, kept.as_ref())?;
     let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();
@@ -297,6 +307,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         1 => String::new(),
         _ => model.variants().label(model.variant()),
     };
+    if let Some(file) = &trace_file {
+        let mut trace = Trace::default();
+        trace.add(&mut model, &ran)?;
+        trace.write(file)?;
+    }
     let mut summaries = Vec::new();
     for (i, (name, t)) in names.iter().zip(&results).enumerate() {
         let out = outputs.get(i);
@@ -336,6 +351,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 }
 
 fn decision_file(a: &Args, model: &CompiledModel, threads: usize) -> Result<Option<DecisionFile>> {
+    if a.select != "first" && a.trace.is_some() {
+        return Err(
+            Error::new("--trace shows the first alternative of every step")
+                .help("leave out --select online"),
+        );
+    }
     if a.select == "first" && a.decisions.is_some() {
         return Err(Error::new("--decisions keeps what --select online decides")
             .help("add --select online"));

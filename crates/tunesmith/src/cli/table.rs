@@ -8,11 +8,16 @@ use tune::Result;
 pub struct Table {
     rows: Vec<Vec<String>>,
     dispensable: Vec<&'static str>,
+    /// A column whose texts are cut by a function of their own, and its greatest width.
+    cut_by: Option<(&'static str, usize, Cut)>,
     /// Lines below rows, by the number of the row.
     notes: Vec<(usize, String)>,
     /// What becomes of rows in colours.
     styles: Vec<Option<Style>>,
 }
+
+/// What makes of a text one of at most so many characters.
+type Cut = fn(&str, usize) -> String;
 
 /// Between columns.
 const GAP: usize = 2;
@@ -26,6 +31,7 @@ impl Table {
         Table {
             rows: vec![header.iter().map(ToString::to_string).collect()],
             dispensable: vec![],
+            cut_by: None,
             notes: vec![],
             styles: vec![],
         }
@@ -35,6 +41,13 @@ impl Table {
     #[must_use]
     pub fn dispensable(mut self, columns: &[&'static str]) -> Table {
         self.dispensable = columns.to_vec();
+        self
+    }
+
+    /// Has this function cut the texts of a column to so many characters at most, where others lose their end.
+    #[must_use]
+    pub fn cut_by(mut self, column: &'static str, most: usize, cut: Cut) -> Table {
+        self.cut_by = Some((column, most, cut));
         self
     }
 
@@ -116,7 +129,7 @@ impl Table {
             let names: Vec<&str> = self.rows[0]
                 .iter()
                 .map(String::as_str)
-                .filter(|n| dropped.contains(n))
+                .filter(|n| !n.is_empty() && dropped.contains(n))
                 .collect();
             let note = format!("(--wide also shows: {})", names.join(", "));
             text += &styled(&note, Style::Faint, colours);
@@ -128,6 +141,7 @@ impl Table {
     fn line(&self, row: &[String], columns: &[usize], widths: &[usize]) -> String {
         let cell = |c: &usize| {
             let w = widths[*c];
+            let cut = self.cut_of(*c).map_or(cut as Cut, |(_, own)| own);
             let text = row.get(*c).map_or(String::new(), |s| cut(s, w));
             match self.is_numbers(*c) {
                 true => format!("{text:>w$}"),
@@ -142,9 +156,16 @@ impl Table {
         let width = |c: usize| {
             let cells = self.rows.iter().filter_map(|r| r.get(c));
             let longest = cells.map(|s| s.chars().count()).max();
-            longest.unwrap_or(0).min(MOST)
+            let most = self.cut_of(c).map_or(MOST, |(most, _)| most);
+            longest.unwrap_or(0).min(most)
         };
         (0..self.rows[0].len()).map(width).collect()
+    }
+
+    /// What cuts a column that has a function of its own, and its greatest width.
+    fn cut_of(&self, column: usize) -> Option<(usize, Cut)> {
+        let (name, most, cut) = self.cut_by?;
+        (self.rows[0][column] == name).then_some((most, cut))
     }
 
     /// Whether a column has numbers only, or nothing.

@@ -1,12 +1,14 @@
 //! The command line as a user meets it: every command's way to success, and
 //! one clear error for everything that is the user's.
 
+mod benched;
 mod boards;
 mod calibrated;
 mod commands;
 mod energy;
 mod errors;
 mod executables;
+mod explained;
 mod howto;
 mod limits;
 mod measuring;

@@ -11,7 +11,7 @@ fn every_table_fits_screens_of_80_and_120_columns() {
     let p = place(&folder);
     let (store, artifact) = (t.store.as_str(), t.artifact.as_str());
     let two = "op:conv2d(c=8,h=9,w=9,k=16,r=3,s=3,pad=1,stride=2,dilation=2,bias=yes)";
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 18] = [
         &["tasks", OP, "--threads", "1", "--store", store],
         &["tasks", two, "--threads", "1", "--store", store],
         &[
@@ -39,9 +39,23 @@ fn every_table_fits_screens_of_80_and_120_columns() {
             "0s",
             "--defaults",
             "--details",
+            "--top",
+            "1",
         ],
         &["run", artifact, "--random", "1"],
         &["bench", artifact, "--time", "0s"],
+        &[
+            "bench",
+            OP,
+            "--defaults",
+            "--threads",
+            "1",
+            "--runs",
+            "2",
+            "--streams",
+            "2",
+        ],
+        &["doctor", "--threads", "1"],
         &["knobs"],
         &["info", artifact],
         &["info", store],

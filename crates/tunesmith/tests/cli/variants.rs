@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use tensor::{Tensor, read_npy_file, write_npy_file};
 
 /// A model whose first dimension is open.
-fn softmax(p: &Sandbox) {
+pub fn softmax(p: &Sandbox) {
     onnx(p, "m.onnx", "Softmax", Value::DimParam("rows".into()));
 }
 
