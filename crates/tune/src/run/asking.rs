@@ -4,7 +4,7 @@ use super::Run;
 use crate::StopRule;
 use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
-use crate::filter::sift;
+use crate::filter::{Draws, sift};
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
 use crate::similar::Wanted;
@@ -12,7 +12,6 @@ use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
-use rand::Rng;
 use search::Point;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -227,6 +226,8 @@ impl Run<'_> {
         let mut events: Vec<NewEvent> = Vec::new();
         let s = &mut self.searches[search];
         let (store, tolerance) = (self.log.store, self.options.tolerance);
+        // Which of the candidates that filters drop are evaluated all the same.
+        let audits = Draws::new("audit", &s.key, s.seed);
         let mut filters = std::mem::take(&mut s.filters);
         let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
         for f in filters.iter_mut().filter(|f| f.form() == form) {
@@ -251,7 +252,7 @@ impl Run<'_> {
             };
             let (audit, dropped): (Vec<_>, Vec<_>) = dropped
                 .into_iter()
-                .partition(|_| self.audits.random_bool(self.options.audit));
+                .partition(|(t, _)| audits.picks(&t.point, self.options.audit));
             for (t, _) in &dropped {
                 events.extend(told(s, t, evaluator, &outcome));
                 s.learn(&t.point, &outcome);
