@@ -79,10 +79,10 @@ def enter_environment():
         os.execv(python, [python, __file__, *sys.argv[1:]])
 
 
-def tvm(command, threads, cpus, **arguments):
+def tvm(command, pool, cpus, **arguments):
     """What a new process of TVM answers."""
     done = subprocess.run(
-        [sys.executable, SEARCH, command, json.dumps({"pool": threads, **arguments})],
+        [sys.executable, SEARCH, command, json.dumps({"pool": pool, **arguments})],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

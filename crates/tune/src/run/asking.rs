@@ -173,6 +173,7 @@ impl Run<'_> {
         let mut missing = n;
         for _ in 0..=REFILLS {
             let s = &mut self.searches[search];
+            let were_open = !s.open.is_empty();
             let points = s.ask(missing, self.log.store)?;
             asked += points.len();
             if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
@@ -185,7 +186,10 @@ impl Run<'_> {
                 Trial::new(search, number, point)
             };
             let new: Vec<Trial> = points.into_iter().map(new).collect();
-            missing = new.len();
+            // Points of several calls may be open, of which each has less than is missing.
+            if !were_open {
+                missing = new.len();
+            }
             let passed = self.filter(search, Form::Point, new)?;
             missing -= passed.len();
             trials.extend(passed);
