@@ -173,13 +173,7 @@ pub fn compare(
     Ok(())
 }
 
-fn options(
-    r: &Recording,
-    c: &Comparison,
-    strategy: &str,
-    chain: &[String],
-    seed: u64,
-) -> Options {
+fn options(r: &Recording, c: &Comparison, strategy: &str, chain: &[String], seed: u64) -> Options {
     let trials = match c.length {
         Length::Trials(n) => n,
         Length::Share(share) => answers(share, r.table.len()),
@@ -347,7 +341,9 @@ impl Summary {
     /// The score after the budget that is nearest to a share of the rows, if all searches reached that.
     pub fn score_at(&self, share: f64) -> Option<f64> {
         let far = |at: f64| (at - share).abs();
-        let (i, _) = budgets().enumerate().min_by(|a, b| far(a.1).total_cmp(&far(b.1)))?;
+        let (i, _) = budgets()
+            .enumerate()
+            .min_by(|a, b| far(a.1).total_cmp(&far(b.1)))?;
         self.scores.get(i).map(|(_, score)| *score)
     }
 }

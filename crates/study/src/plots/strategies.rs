@@ -3,7 +3,9 @@
 use super::{BLUE, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, page};
 use crate::area::LAST;
 use crate::strategies::Summary;
-use plotters::prelude::{ChartBuilder, Color, EmptyElement, IntoFont, PathElement, RGBColor, Text, WHITE};
+use plotters::prelude::{
+    ChartBuilder, Color, EmptyElement, IntoFont, PathElement, RGBColor, Text, WHITE,
+};
 use plotters::style::text_anchor::{HPos, VPos};
 use tune::{Error, Result};
 

@@ -61,10 +61,18 @@ mod tests {
 
     #[test]
     fn choosers_tasks_and_seeds_pick_differently() {
-        let others = [("cold", "task", 1), ("chance", "other", 1), ("chance", "task", 2)];
+        let others = [
+            ("cold", "task", 1),
+            ("chance", "other", 1),
+            ("chance", "task", 2),
+        ];
         let first = picked(&Draws::new("chance", "task", 1), 0.5);
         for (chooser, task, seed) in others {
-            assert_ne!(picked(&Draws::new(chooser, task, seed), 0.5), first, "{chooser} {task} {seed}");
+            assert_ne!(
+                picked(&Draws::new(chooser, task, seed), 0.5),
+                first,
+                "{chooser} {task} {seed}"
+            );
         }
     }
 }

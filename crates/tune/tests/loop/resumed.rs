@@ -244,7 +244,12 @@ fn a_run_that_is_killed_twice_asks_what_it_would_have_asked() {
 #[test]
 fn filters_that_choose_by_chance_choose_the_same_when_a_run_was_killed() {
     let unfiltered = same_when_killed_twice(("evolutionary", &[]), 120);
-    for filters in [&["chance"][..], &["cold"], &["neighbours"], &["chance", "cold"]] {
+    for filters in [
+        &["chance"][..],
+        &["cold"],
+        &["neighbours"],
+        &["chance", "cold"],
+    ] {
         let all = same_when_killed_twice(("evolutionary", filters), 120);
         assert_ne!(all, unfiltered, "{filters:?} drops something");
     }

@@ -93,7 +93,16 @@ fn a_run_that_lives_is_not_gone_on_from_and_one_that_was_killed_is() {
     wait_for_records(&p, 0);
     let short = |out: &str| {
         p.warnings(&[
-            "tune", MATMUL, "--threads", "1", "--trials", "4", "--store", "s.sqlite", "--out", out,
+            "tune",
+            MATMUL,
+            "--threads",
+            "1",
+            "--trials",
+            "4",
+            "--store",
+            "s.sqlite",
+            "--out",
+            out,
         ])
     };
     let second = short("second.tsm");

@@ -207,7 +207,10 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
     let mut columns = vec!["strategy", "filters", "searches"];
     columns.extend(after.iter().map(String::as_str));
     let scored = summaries.iter().any(|s| !s.scores.is_empty());
-    let budgets: Vec<String> = SHARES.iter().map(|s| format!("at {:.0}%", 100.0 * s)).collect();
+    let budgets: Vec<String> = SHARES
+        .iter()
+        .map(|s| format!("at {:.0}%", 100.0 * s))
+        .collect();
     if scored {
         columns.push("score");
         columns.extend(budgets.iter().map(String::as_str));
