@@ -203,3 +203,87 @@ impl Strategy for Funnel {
         self.learned.forecasts()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Sketch;
+    use schedule::{Decision, DecisionKind};
+    use store::Outcome;
+
+    fn context(space: &Space) -> Context<'_> {
+        Context {
+            space,
+            program: None,
+            target: None,
+            known: &[],
+            columns: None,
+            look_up_similar: &|| &[],
+        }
+    }
+
+    fn space() -> Space {
+        let decision = |i: usize| Decision {
+            name: format!("d{i}"),
+            kind: DecisionKind::Categorical {
+                options: (0..16).collect(),
+            },
+            value: vec![0],
+        };
+        let decisions = (0..4).map(decision).collect();
+        Space::of(vec![Sketch::of_knobs("s", decisions, vec![0; 4])])
+    }
+
+    fn tell(funnel: &mut Funnel, point: &Point, cost: f64) {
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: cost,
+        };
+        funnel.tell(&Told {
+            point,
+            outcome: &outcome,
+            cost: Some(cost),
+        });
+    }
+
+    /// The least cost is that of the first answer.
+    fn told(space: &Space) -> Funnel {
+        let mut funnel = Funnel::new(3);
+        for p in funnel.ask(&context(space), 64) {
+            let sum: u64 = p.values.iter().sum();
+            tell(&mut funnel, &p, 1.0 + sum as f64);
+        }
+        assert!(funnel.learned.update(&context(space)));
+        funnel
+    }
+
+    #[test]
+    fn children_come_between_the_drafts_when_nothing_better_is_found() {
+        let space = space();
+        let sure: HashSet<Point> = {
+            let mut funnel = told(&space);
+            funnel.stale = 0;
+            funnel.draft(&context(&space), 40).into_iter().collect()
+        };
+        let mut funnel = told(&space);
+        assert!(funnel.stale >= STALE, "{}", funnel.stale);
+        let doubting = funnel.draft(&context(&space), 40);
+        let drafts = doubting.iter().filter(|p| sure.contains(p)).count();
+        assert!((10..=30).contains(&drafts), "{drafts} of 40");
+    }
+
+    #[test]
+    fn a_better_answer_ends_the_doubt() {
+        let space = space();
+        let mut funnel = told(&space);
+        let point = space.sketches[0].default.clone();
+        let point = Point {
+            sketch: 0,
+            values: point,
+        };
+        tell(&mut funnel, &point, 0.5);
+        assert_eq!(funnel.stale, 0);
+        tell(&mut funnel, &point, 0.6);
+        assert_eq!(funnel.stale, 1);
+    }
+}
