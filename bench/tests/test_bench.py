@@ -15,6 +15,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
+import against_tvm
 import agreement
 import arrays
 import budgets
@@ -32,6 +33,29 @@ from harness import machine, program, report, slices
 
 def taken(*medians):
     return [{"median_ms": m, "min_ms": m - 1, "p90_ms": m + 1, "runs": 5} for m in medians]
+
+
+class AgainstTvm(unittest.TestCase):
+    def test_the_table_has_ratios_and_says_what_was_disturbed(self):
+        figures = {"ours": slices.summary(taken(2.0, 2.0)), "tvm": slices.summary(taken(3.0, 5.0))}
+        row = {
+            "operator": "op:softmax(rows=4,cols=8)",
+            "threads": 1,
+            "tvm": {"seconds": 60.0, "trials": 64, "timed": 60, "version": "0"},
+            "tune_s": 6.1,
+            "latencies": figures,
+            "ratio": slices.ratios(figures["tvm"], figures["ours"]),
+            "distance": 1e-7,
+            "disturbed": ["slices of tvm spread by 50%"],
+        }
+        text = against_tvm.text([row], 64)
+        cells = [cell.strip() for cell in text.splitlines()[2].split("|")]
+        self.assertEqual(
+            cells[2:-1], ["1", "2.0000", "4.0000", "2.00", "6.1", "60.0", "60 of 64", "1e-07"]
+        )
+        self.assertIn("TVM over ours: 2.00", text)
+        self.assertIn("was disturbed: slices of tvm spread by 50%", text)
+        self.assertNotIn("Geometric mean", against_tvm.text([], 64))
 
 
 class NearBest(unittest.TestCase):

@@ -30,6 +30,7 @@ mod cost;
 mod error;
 mod event;
 mod jsonl;
+mod lock;
 mod lookup;
 mod number;
 mod opening;
@@ -49,6 +50,7 @@ pub use event::{
     Layouts, NewEvent, Reference, Revised, Score, Seen, Skipped, SurveyEpoch, Tell, Tried,
 };
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
+pub use lock::HeldRun;
 pub use lookup::{CandidateKey, RecordPlace, RecordQuery};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{

@@ -5,6 +5,7 @@
 //! comes from a model says so (*modelled*), and so does what comes from a table
 //! (*replayed*).
 
+pub mod area;
 mod cell;
 mod families;
 mod field;

@@ -5,9 +5,11 @@
 
 mod predictors;
 mod select;
+mod strategies;
 
 pub use predictors::predicted_orders;
 pub use select::selections;
+pub use strategies::score_curves;
 
 use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};

@@ -4,6 +4,7 @@
 //! filters, with several seeds. All answers are *replayed*: what a strategy finds is
 //! a fact about the table, and the time that the search takes is this machine's.
 
+use crate::area::{Baseline, answers, budgets};
 use crate::finished::Finished;
 use crate::row::mean;
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,16 @@ pub struct Comparison {
     /// Chains of filters, by name; the empty chain is none.
     pub chains: Vec<Vec<String>>,
     pub seeds: u64,
-    /// Answered candidates of each search.
-    pub trials: u64,
+    pub length: Length,
+}
+
+/// Answered candidates of each search.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Length {
+    Trials(u64),
+    /// Of the rows of its table.
+    Share(f64),
 }
 
 /// One search of one table.
@@ -49,6 +58,9 @@ pub struct Cell {
     /// The least cost after so many answers, over the least cost of the table: 1 is the
     /// optimum. None where no answer was a cost.
     pub regret: Vec<(u64, Option<f64>)>,
+    /// After each budget that it reached, as [`crate::area`] scores it.
+    #[serde(default)]
+    pub scores: Vec<f64>,
     /// What the search itself took.
     pub wall_s: f64,
 }
@@ -139,6 +151,7 @@ pub fn compare(
             return Err(Error::new(why).help("leave the table out"));
         };
         let best = best.outcome.cost().map_or(f64::NAN, |c| c.value());
+        let baseline = Baseline::of(&r.table).expect("its best row has a cost");
         for strategy in &comparison.strategies {
             for chain in &comparison.chains {
                 for seed in 1..=comparison.seeds {
@@ -150,8 +163,8 @@ pub fn compare(
                             == (&r.name, strategy, chain, seed)
                     };
                     if !finished.entries.iter().any(same) {
-                        let options = options(comparison, strategy, chain, seed);
-                        finished.add(cell(r, best, &options, log)?)?;
+                        let options = options(r, comparison, strategy, chain, seed);
+                        finished.add(cell(r, (best, &baseline), &options, log)?)?;
                     }
                 }
             }
@@ -160,17 +173,26 @@ pub fn compare(
     Ok(())
 }
 
-fn options(c: &Comparison, strategy: &str, chain: &[String], seed: u64) -> Options {
+fn options(r: &Recording, c: &Comparison, strategy: &str, chain: &[String], seed: u64) -> Options {
+    let trials = match c.length {
+        Length::Trials(n) => n,
+        Length::Share(share) => answers(share, r.table.len()),
+    };
     Options {
         strategy: strategy.to_string(),
         filters: chain.to_vec(),
         seed,
-        ..Options::new(1, 1, StopRule::Trials(c.trials))
+        ..Options::new(1, 1, StopRule::Trials(trials))
     }
 }
 
 /// Searches a table once.
-fn cell(r: &Recording, best: f64, options: &Options, log: Option<&Store>) -> Result<Cell> {
+fn cell(
+    r: &Recording,
+    (best, baseline): (f64, &Baseline),
+    options: &Options,
+    log: Option<&Store>,
+) -> Result<Cell> {
     let target = TargetKey {
         triple: "recorded".into(),
         cpu: "-".into(),
@@ -225,6 +247,7 @@ fn cell(r: &Recording, best: f64, options: &Options, log: Option<&Store>) -> Res
         missing,
         skipped: search.skipped.values().sum(),
         regret: regret(&costs.borrow(), best),
+        scores: baseline.scores(&costs.borrow()),
         wall_s,
     };
     if let Some(store) = log {
@@ -302,6 +325,9 @@ pub struct Summary {
     /// Geometric mean, at every mark that all searches reached, of the least cost over the
     /// optimum.
     pub regret: Vec<(u64, f64)>,
+    /// The mean score after each budget that all searches reached, and the mean over all budgets if they reached all.
+    pub scores: Vec<(f64, f64)>,
+    pub score: Option<f64>,
     /// Share of searches that found the optimum.
     pub optimal: f64,
     /// Share of the proposed candidates that had no row, and that filters dropped.
@@ -309,6 +335,17 @@ pub struct Summary {
     pub skipped: f64,
     /// Proposed candidates a second of search.
     pub answers_per_s: f64,
+}
+
+impl Summary {
+    /// The score after the budget that is nearest to a share of the rows, if all searches reached that.
+    pub fn score_at(&self, share: f64) -> Option<f64> {
+        let far = |at: f64| (at - share).abs();
+        let (i, _) = budgets()
+            .enumerate()
+            .min_by(|a, b| far(a.1).total_cmp(&far(b.1)))?;
+        self.scores.get(i).map(|(_, score)| *score)
+    }
 }
 
 /// One summary for each strategy and chain, in the order in which they came.
@@ -334,6 +371,12 @@ pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
             .collect();
         marks.sort_unstable();
         marks.dedup();
+        let score = |(i, share): (usize, f64)| {
+            let all: Option<Vec<f64>> = own.iter().map(|c| c.scores.get(i).copied()).collect();
+            Some((share, mean(all?.into_iter())?))
+        };
+        let scores: Vec<(f64, f64)> = budgets().enumerate().map_while(score).collect();
+        let whole = scores.len() == budgets().count();
         let sum = |of: fn(&Cell) -> u64| own.iter().map(|c| of(c)).sum::<u64>() as f64;
         let proposed = sum(|c| c.answered + c.missing + c.skipped).max(1.0);
         let optimal = |c: &&&Cell| c.regret.last().is_some_and(|(_, r)| *r == Some(1.0));
@@ -345,6 +388,8 @@ pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
                 .into_iter()
                 .filter_map(|m| Some((m, at(m)?)))
                 .collect(),
+            score: mean(scores.iter().map(|(_, s)| *s)).filter(|_| whole),
+            scores,
             optimal: own.iter().filter(optimal).count() as f64 / own.len() as f64,
             missing: sum(|c| c.missing) / proposed,
             skipped: sum(|c| c.skipped) / proposed,

@@ -4,7 +4,9 @@
 //! the same again, which takes no measurement, and so brings it to the state that it was in, models and random
 //! numbers included. No strategy has to save anything. Promises that the points after that are those that the run
 //! would have asked for; where the space or the strategy has changed, the search begins anew. Filters are told the
-//! same answers, but what they chose by chance is not repeated.
+//! same answers. What they choose by chance follows from the point, so it is the same, too.
+//!
+//! A run holds a lock as long as its process lives. Nobody goes on from a run that is held.
 
 use crate::error::{Result, no_such};
 use crate::search::{Before, Search};
@@ -15,7 +17,9 @@ use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use store::{Clock, Conditions, Cost, Draw, EventKind, Extra, Outcome, Run, Score, Store, Tell};
+use store::{
+    Clock, Conditions, Cost, Draw, EventKind, Extra, HeldRun, Outcome, Run, Score, Store, Tell,
+};
 
 /// Under which names a run says where its answers hold, who gives them and of what kind they are, which algorithms are
 /// searched, and what run it goes on from.
@@ -56,37 +60,57 @@ pub fn noted(answers: &Answers<'_>, earlier: &[String]) -> Extra {
     extra
 }
 
-/// The runs that a run like this goes on from, the first one first: the newest one of the same model, settings and
-/// answers if that was cut off or stopped, and those that it went on from itself.
+/// What a run goes on from.
+#[derive(Debug, Default)]
+pub struct Earlier {
+    /// The first one first.
+    pub runs: Vec<String>,
+    /// The last of these, which no other run can go on from meanwhile.
+    pub held: Option<HeldRun>,
+    /// A run that it would go on from if its process did not live.
+    pub live: Option<String>,
+}
+
+/// The runs that a run like this goes on from. The last one is the newest one of the same model, settings and answers that
+/// was cut off or stopped, unless a run has gone on from it. The others are those that it went on from itself. A run whose
+/// process lives was not cut off.
 ///
 /// # Errors
-/// If the store cannot be read.
-pub fn earlier(store: &Store, new: &Run, answers: &Answers<'_>) -> Result<Vec<String>> {
+/// If the store cannot be read, or a run cannot be locked.
+pub fn earlier(store: &Store, new: &Run, answers: &Answers<'_>) -> Result<Earlier> {
     let runs: BTreeMap<String, Run> = store
         .runs()?
         .into_iter()
         .map(|r| (r.run_id.clone(), r))
         .collect();
+    let before = |r: &Run| Some(r.extra.get(EARLIER)?.as_str()?.to_string());
+    let gone_on_from: HashSet<String> = runs.values().filter_map(before).collect();
     let wanted = noted(answers, &[]);
     let same = |r: &&Run| {
         (&r.model, &r.strategy, r.seed, &r.options)
             == (&new.model, &new.strategy, new.seed, &new.options)
             && wanted.iter().all(|(name, v)| r.extra.get(name) == Some(v))
     };
-    let newest = runs
-        .values()
-        .filter(same)
-        .max_by_key(|r| (r.started_unix_ms, &r.run_id));
-    let stopped = |r: &&Run| r.summary.get("stopped").and_then(Value::as_bool) == Some(true);
-    let mut next = newest.filter(|r| r.ended_unix_ms.is_none() || stopped(r));
-    let mut found = Vec::new();
-    while let Some(r) = next.filter(|r| !found.contains(&r.run_id)) {
-        found.push(r.run_id.clone());
-        let before = r.extra.get(EARLIER).and_then(Value::as_str);
-        next = before.and_then(|id| runs.get(id));
+    let stopped = |r: &Run| r.summary.get("stopped").and_then(Value::as_bool) == Some(true);
+    let cut_off = |r: &&Run| r.ended_unix_ms.is_none() || stopped(r);
+    let mut candidates: Vec<&Run> = runs.values().filter(same).filter(cut_off).collect();
+    candidates.retain(|r| !gone_on_from.contains(&r.run_id));
+    candidates.sort_by_key(|r| (r.started_unix_ms, &r.run_id));
+    let mut earlier = Earlier::default();
+    for candidate in candidates.into_iter().rev() {
+        if let Some(held) = store.hold_run(&candidate.run_id)? {
+            earlier.held = Some(held);
+            let mut next = Some(candidate);
+            while let Some(r) = next.filter(|r| !earlier.runs.contains(&r.run_id)) {
+                earlier.runs.push(r.run_id.clone());
+                next = before(r).and_then(|id| runs.get(&id));
+            }
+            earlier.runs.reverse();
+            break;
+        }
+        earlier.live = Some(candidate.run_id.clone());
     }
-    found.reverse();
-    Ok(found)
+    Ok(earlier)
 }
 
 /// An outcome as far as strategies look at it.
@@ -128,8 +152,8 @@ fn unmeasured(o: &Outcome) -> bool {
 struct Replay {
     /// Points by their numbers in the run that is gone through.
     points: BTreeMap<u64, Point>,
-    /// Points that the strategy proposed and that were not answered, in their order.
-    open: Vec<Point>,
+    /// Points that the strategy proposed, by call, in their order.
+    open: Vec<Vec<Point>>,
     /// Points that were answered before that run.
     before: HashSet<Point>,
     /// What the strategy was told.
@@ -175,19 +199,27 @@ impl Search {
         for (point, outcome) in &replay.told {
             self.tell_filters(point, outcome);
         }
-        let open = replay
-            .open
-            .into_iter()
-            .filter(|p| !self.replayed.contains_key(p));
-        let open: Vec<Point> = open.collect();
+        for mut drawn in replay.open {
+            drawn.retain(|p| !self.replayed.contains_key(p));
+            self.known.retain(|p| !drawn.contains(p));
+            if !drawn.is_empty() {
+                self.open.push_back(drawn);
+            }
+        }
         for e in &mut self.earlier {
             e.score = self.replayed.get(&e.trial.point).copied().flatten();
         }
-        self.known.retain(|p| !open.contains(p));
-        open.into_iter()
-            .rev()
-            .for_each(|p| self.known.push_front(p));
         Ok(!earlier.is_empty())
+    }
+
+    /// Up to `n` points of the first call whose points an earlier run left open; none if there is no such call.
+    pub fn left_open(&mut self, n: usize) -> Option<Vec<Point>> {
+        let mut points = self.open.pop_front()?;
+        let rest = points.split_off(n.min(points.len()));
+        if !rest.is_empty() {
+            self.open.push_front(rest);
+        }
+        Some(points)
     }
 
     /// Asks or tells what an event says; false if the strategy proposes something else than it did, or the space has no
@@ -203,7 +235,7 @@ impl Search {
                 self.similar_until = self.similar_until.or(*similar_until);
                 let drawn = self.draw(*wanted as usize, *first, Some(store))?;
                 self.before.asked += drawn.len() as u64;
-                replay.open.extend(drawn.iter().cloned());
+                replay.open.push(drawn.clone());
                 replay.points.extend((*first..).zip(drawn));
             }
             EventKind::Ask(a) => {

@@ -137,6 +137,9 @@ pub struct Search {
     tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
+    /// Points that an earlier run asked for and that were not answered, by call: a filter judges those of one call
+    /// together.
+    pub open: VecDeque<Vec<Point>>,
     pub state: State,
     /// The best, and the best of every other algorithm; lowest cost first, until
     /// the whole model decides.
@@ -243,6 +246,7 @@ impl Search {
             reads: options.learn_loops,
             tolerance: options.tolerance,
             known: VecDeque::new(),
+            open: VecDeque::new(),
             state: State::Open,
             best: vec![],
             rank: options.rank,
@@ -336,12 +340,15 @@ impl Search {
         }
     }
 
-    /// Asks for up to `n` points: those of known records first. The strategy may look up
+    /// Asks for up to `n` points: what an earlier run left open first, then those of known records. The strategy may look up
     /// records of similar tasks.
     ///
     /// # Errors
     /// If it does and the store cannot be read.
     pub fn ask(&mut self, n: usize, store: Option<&Store>) -> Result<Vec<Point>> {
+        if let Some(points) = self.left_open(n) {
+            return Ok(points);
+        }
         let first = n.min(self.known.len());
         let mut points: Vec<Point> = self.known.drain(..first).collect();
         if points.len() < n {

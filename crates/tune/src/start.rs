@@ -9,7 +9,7 @@ use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
-use crate::resume::{Answers, earlier, noted};
+use crate::resume::{Answers, Earlier, earlier, noted};
 use crate::run::{Job, Log, Run};
 use crate::search::OfPlan;
 use crate::source::Source;
@@ -231,6 +231,17 @@ impl<'a> Start<'a> {
         let strategy = request.strategy.unwrap_or(&options.strategy);
         let from_memory = Protocol::new(target.threads(), target.llc_bytes()).rotate_bytes;
         let (run_id, earlier) = self.begin(run, i, of_target.evaluator, strategy, &place)?;
+        if let Some(live) = &earlier.live {
+            let how = match earlier.runs.last() {
+                Some(last) => format!("this run goes on from run {last}"),
+                None => "this run begins anew".into(),
+            };
+            let warning = format!(
+                "run {live} of the same model and settings is still going on, so {how}; both use the same records"
+            );
+            run.disturbances.warnings.push(warning);
+        }
+        run.held.extend(earlier.held);
         let run_id: Arc<str> = run_id.into();
         let place = Arc::new(place);
         let of_plan = OfPlan {
@@ -246,7 +257,7 @@ impl<'a> Start<'a> {
                 true => rotate_bytes(&model.plan, target, from_memory),
                 false => 0,
             },
-            earlier: &earlier,
+            earlier: &earlier.runs,
         };
         let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
         let first = run.searches.len();
@@ -285,15 +296,15 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Begins a model's run in the store: its key, and the runs that it goes on from.
+    /// Begins a model's run in the store, and holds it: its key, and the runs that it goes on from.
     fn begin(
         &self,
-        run: &Run<'_>,
+        run: &mut Run<'_>,
         i: usize,
         evaluator: usize,
         strategy: &str,
         place: &AnswerPlace,
-    ) -> Result<(String, Vec<String>)> {
+    ) -> Result<(String, Earlier)> {
         let options = self.options;
         let elapsed_ms = run.clock.elapsed().as_millis() as u64;
         let started_unix_ms = record::unix_ms().saturating_sub(elapsed_ms);
@@ -321,7 +332,9 @@ impl<'a> Start<'a> {
             algorithms: &options.algorithms,
         };
         let earlier = earlier(self.store, &new, &answers)?;
-        new.extra = noted(&answers, &earlier);
+        new.extra = noted(&answers, &earlier.runs);
+        // Before anybody can see it.
+        run.held.extend(self.store.hold_run(&run_id)?);
         self.store.begin_run(&new)?;
         Ok((run_id, earlier))
     }

@@ -2,8 +2,9 @@
 //! on what a model predicts, and the best of them are asked for. Before there are answers to learn from, the
 //! cost that rules predict drafts them.
 //!
-//! Two things are ours: points of one sketch are crossed, which Ansor and MetaSchedule only announce, and every sketch
-//! begins with its default.
+//! Three things are ours: points of one sketch are crossed, which Ansor and MetaSchedule only announce, every sketch
+//! begins with its default, and a search that finds nothing better doubts its model: children of the best answers then
+//! come between the drafts. What the model thinks well of may all be near one local optimum.
 
 use super::Strategy;
 use super::asked::Asked;
@@ -33,6 +34,10 @@ const OF_SKETCH_ONE_IN: usize = 3;
 const CROSSED_ONE_IN: u32 = 4;
 /// One point asked for in so many is drawn at random.
 const RANDOM_ONE_IN: u32 = 12;
+/// Answers without a better one after which the model is doubted.
+const STALE: usize = 48;
+/// The best answers whose children are asked for then.
+const PARENTS: usize = 16;
 /// Random points between the defaults and the first model.
 const SEEDED: usize = 12;
 
@@ -44,6 +49,9 @@ pub struct Funnel {
     begun: bool,
     /// The sketch whose turn it is.
     turn: usize,
+    /// The least cost, and the answers since it came.
+    best: f64,
+    stale: usize,
 }
 
 impl Funnel {
@@ -55,6 +63,8 @@ impl Funnel {
             first: VecDeque::new(),
             begun: false,
             turn: 0,
+            best: f64::INFINITY,
+            stale: 0,
         }
     }
 
@@ -105,8 +115,13 @@ impl Funnel {
         }
         met.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         self.learned.verify(context, &mut met, VERIFIED.max(2 * n));
+        let parents = self.learned.best(PARENTS);
         let mut drafts = Vec::new();
         while drafts.len() < n && !met.is_empty() {
+            if self.stale >= STALE && self.rng.random() {
+                drafts.push(self.child(space, &parents));
+                continue;
+            }
             let mut at = 0;
             if drafts.len() % OF_SKETCH_ONE_IN == OF_SKETCH_ONE_IN - 1 {
                 self.turn = (self.turn + 1) % space.sketches.len();
@@ -118,6 +133,18 @@ impl Funnel {
             drafts.push(met.remove(at).1);
         }
         drafts
+    }
+
+    /// A child of points by chance.
+    fn child(&mut self, space: &Space, parents: &[Point]) -> Point {
+        let mut parent = || parents.choose(&mut self.rng);
+        match (parent(), parent()) {
+            (Some(a), Some(b)) if self.rng.random_ratio(1, CROSSED_ONE_IN) => {
+                space.cross(a, b, &mut self.rng)
+            }
+            (Some(a), _) => space.mutate(a, &mut self.rng),
+            _ => space.sample(&mut self.rng),
+        }
     }
 
     /// As many children, of parents by chance in proportion to their scores.
@@ -163,6 +190,9 @@ impl Strategy for Funnel {
 
     fn tell(&mut self, told: &Told<'_>) {
         self.learned.add(told.point, told.cost);
+        let better = told.cost.filter(|cost| *cost < self.best);
+        self.stale = better.map_or(self.stale + 1, |_| 0);
+        self.best = better.unwrap_or(self.best);
     }
 
     fn revise(&mut self, point: &Point, cost: f64) {
@@ -171,5 +201,89 @@ impl Strategy for Funnel {
 
     fn forecasts(&self) -> &[Forecast] {
         self.learned.forecasts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Sketch;
+    use schedule::{Decision, DecisionKind};
+    use store::Outcome;
+
+    fn context(space: &Space) -> Context<'_> {
+        Context {
+            space,
+            program: None,
+            target: None,
+            known: &[],
+            columns: None,
+            look_up_similar: &|| &[],
+        }
+    }
+
+    fn space() -> Space {
+        let decision = |i: usize| Decision {
+            name: format!("d{i}"),
+            kind: DecisionKind::Categorical {
+                options: (0..16).collect(),
+            },
+            value: vec![0],
+        };
+        let decisions = (0..4).map(decision).collect();
+        Space::of(vec![Sketch::of_knobs("s", decisions, vec![0; 4])])
+    }
+
+    fn tell(funnel: &mut Funnel, point: &Point, cost: f64) {
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: cost,
+        };
+        funnel.tell(&Told {
+            point,
+            outcome: &outcome,
+            cost: Some(cost),
+        });
+    }
+
+    /// The least cost is that of the first answer.
+    fn told(space: &Space) -> Funnel {
+        let mut funnel = Funnel::new(3);
+        for p in funnel.ask(&context(space), 64) {
+            let sum: u64 = p.values.iter().sum();
+            tell(&mut funnel, &p, 1.0 + sum as f64);
+        }
+        assert!(funnel.learned.update(&context(space)));
+        funnel
+    }
+
+    #[test]
+    fn children_come_between_the_drafts_when_nothing_better_is_found() {
+        let space = space();
+        let sure: HashSet<Point> = {
+            let mut funnel = told(&space);
+            funnel.stale = 0;
+            funnel.draft(&context(&space), 40).into_iter().collect()
+        };
+        let mut funnel = told(&space);
+        assert!(funnel.stale >= STALE, "{}", funnel.stale);
+        let doubting = funnel.draft(&context(&space), 40);
+        let drafts = doubting.iter().filter(|p| sure.contains(p)).count();
+        assert!((10..=30).contains(&drafts), "{drafts} of 40");
+    }
+
+    #[test]
+    fn a_better_answer_ends_the_doubt() {
+        let space = space();
+        let mut funnel = told(&space);
+        let point = space.sketches[0].default.clone();
+        let point = Point {
+            sketch: 0,
+            values: point,
+        };
+        tell(&mut funnel, &point, 0.5);
+        assert_eq!(funnel.stale, 0);
+        tell(&mut funnel, &point, 0.6);
+        assert_eq!(funnel.stale, 1);
     }
 }

@@ -1,9 +1,8 @@
 //! Candidates are dropped by chance: what another filter gains is its gain over this one.
 
+use super::draws::Draws;
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use search::Context;
 
 /// Share that is dropped: about what `cold` drops (ADR 0041).
@@ -12,15 +11,16 @@ const DROPPED: f64 = 0.1;
 /// Drops a tenth of all candidates, whatever they are.
 #[derive(Debug)]
 pub struct Chance {
-    rng: Pcg64Mcg,
+    draws: Draws,
 }
 
 impl Chance {
     pub const NAME: &str = "chance";
 
-    pub fn new(seed: u64) -> Chance {
+    /// For the search of a task with a seed.
+    pub fn new(task: &str, seed: u64) -> Chance {
         Chance {
-            rng: Pcg64Mcg::seed_from_u64(seed),
+            draws: Draws::new(Chance::NAME, task, seed),
         }
     }
 }
@@ -35,13 +35,13 @@ impl Filter for Chance {
     }
 
     fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
-        let mut one = |_: &Trial| match self.rng.random_bool(DROPPED) {
+        let one = |t: &Trial| match self.draws.picks(&t.point, DROPPED) {
             true => Verdict::Drop {
                 why: "by chance".into(),
             },
             false => Verdict::Keep { score: 0.0 },
         };
-        trials.iter().map(&mut one).collect()
+        trials.iter().map(one).collect()
     }
 }
 
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn a_tenth_is_dropped() {
-        let trials: Vec<Trial> = (0..2000).map(|n| trial(n, [0, 0])).collect();
-        let verdicts = Chance::new(1).judge(&context(&space()), &trials);
+        let trials: Vec<Trial> = (0..2000).map(|n| trial(n, [n, 0])).collect();
+        let verdicts = Chance::new("task", 1).judge(&context(&space()), &trials);
         let dropped = verdicts
             .iter()
             .filter(|v| matches!(v, Verdict::Drop { .. }));

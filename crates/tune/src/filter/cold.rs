@@ -6,12 +6,11 @@
 //! known ones are cold or failed. How often it is looked at falls with every network: at first most
 //! candidates are bad, and later the strategy knows better.
 
+use super::draws::Draws;
 use super::trained::{Facts, Trained};
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
 use learn::{EmbeddedNetwork, Mixed};
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use search::{Context, Label, Point, Space, Told, label};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -35,15 +34,16 @@ const MOST_VALUES: usize = 256;
 
 #[derive(Debug)]
 pub struct Cold {
-    rng: Pcg64Mcg,
+    draws: Draws,
     seed: u64,
     /// In the order in which they were told, with the cost; none of one that failed.
     told: Vec<(Point, Option<f64>)>,
     network: Option<Known>,
     /// A network that was trained before on other searches, and what is known of this one.
     trained: Option<(Arc<Trained>, Arc<Facts>)>,
-    /// Networks made so far.
-    made: i32,
+    /// How many told candidates the next network waits for, and how many networks were due before.
+    next: usize,
+    due: i32,
 }
 
 /// Where a known candidate is.
@@ -211,42 +211,48 @@ pub(crate) fn direction(mut place: Vec<f64>) -> Vec<f64> {
 impl Cold {
     pub const NAME: &str = "cold";
 
-    /// With a network that was trained before, the filter works from the first batch on.
-    pub fn new(seed: u64, trained: Option<(Arc<Trained>, Arc<Facts>)>) -> Cold {
+    /// For the search of a task with a seed. With a network that was trained before, the filter works from the
+    /// first batch on.
+    pub fn new(task: &str, seed: u64, trained: Option<(Arc<Trained>, Arc<Facts>)>) -> Cold {
         Cold {
-            rng: Pcg64Mcg::seed_from_u64(seed),
+            draws: Draws::new(Cold::NAME, task, seed),
             seed,
             told: vec![],
             network: None,
+            next: if trained.is_some() { 0 } else { LEAST_TOLD },
             trained,
-            made: 0,
+            due: 0,
         }
     }
 
-    /// Makes the network anew if there is enough that it does not know.
+    /// Makes the network that is due. It knows the first candidates that were told, as many as it waited for. So it
+    /// is the same whether the candidates were told one by one or at once, as to a run that goes on.
     fn learn(&mut self, space: &Space) {
-        let known = self.network.as_ref().map_or(0, |k| k.places.len());
-        let enough = LEAST_TOLD.max((known as f64 * (1.0 + GROWTH)) as usize);
-        let first = self.trained.is_some() && self.network.is_none();
-        if self.told.len() < enough && !first {
-            return;
+        let mut due = None;
+        while self.told.len() >= self.next {
+            due = Some(self.next);
+            self.next = LEAST_TOLD.max(self.next + (self.next as f64 * GROWTH).ceil() as usize);
+            self.due += 1;
         }
+        let Some(known) = due else {
+            return;
+        };
+        let told = &self.told[..known];
         let made = match &self.trained {
             Some((trained, facts)) => {
                 let placing = Placing::Trained(trained.clone(), facts.clone());
-                Known::placed(placing, &self.told, space)
+                Known::placed(placing, told, space)
             }
-            None => Known::of(&self.told, space, self.seed),
+            None => Known::of(told, space, self.seed),
         };
         if let Some(made) = made {
             self.network = Some(made);
-            self.made += 1;
         }
     }
 
     /// How often a candidate is looked at.
     fn looks(&self) -> f64 {
-        (LOOKS * LOOKS_FALL.powi((self.made - 1).max(0))).max(LEAST_LOOKS)
+        (LOOKS * LOOKS_FALL.powi((self.due - 1).max(0))).max(LEAST_LOOKS)
     }
 }
 
@@ -262,15 +268,15 @@ impl Filter for Cold {
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         self.learn(context.space);
         let looks = self.looks();
-        let mut one = |t: &Trial| {
-            let looked = self.rng.random_bool(looks);
+        let one = |t: &Trial| {
+            let looked = self.draws.picks(&t.point, looks);
             let known = self.network.as_ref().filter(|_| looked);
             match known.and_then(|k| k.bad_neighbours(&t.point, context.space)) {
                 Some(why) => Verdict::Drop { why },
                 None => Verdict::Keep { score: 0.0 },
             }
         };
-        trials.iter().map(&mut one).collect()
+        trials.iter().map(one).collect()
     }
 
     fn tell(&mut self, told: &Told<'_>) {
@@ -290,12 +296,12 @@ mod tests {
 
     /// Told all points of the table with an even second value: cold where the first value is odd.
     fn told(cost: impl Fn(u64) -> Option<f64>) -> Cold {
-        let mut filter = Cold::new(3, None);
+        let mut filter = Cold::new("task", 3, None);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,
         };
-        for b in (0..9).step_by(2) {
+        for b in (0..8).step_by(2) {
             for a in 0..9 {
                 filter.tell(&Told {
                     point: &trial(0, [a, b]).point,
@@ -307,10 +313,11 @@ mod tests {
         filter
     }
 
-    fn dropped(filter: &mut Cold, first: u64) -> usize {
+    /// Of 16 new candidates with an odd or an even first value, those that are dropped.
+    fn dropped(filter: &mut Cold, odd: u64) -> usize {
         let space = space();
-        let trials: Vec<Trial> = (0..40)
-            .map(|n| trial(n, [first, 1 + 2 * (n % 4)]))
+        let trials: Vec<Trial> = (0..16)
+            .map(|n| trial(n, [odd + 2 * (n / 4), 1 + 2 * (n % 4)]))
             .collect();
         let verdicts = filter.judge(&context(&space), &trials);
         verdicts
@@ -327,21 +334,21 @@ mod tests {
             &|a| (!odd(a)).then_some(1.0 + a as f64 * 0.01),
         ];
         let mut cold = told(costs[0]);
-        assert!(dropped(&mut cold, 3) >= 30);
-        assert!(dropped(&mut cold, 4) <= 4);
+        assert!(dropped(&mut cold, 1) >= 11);
+        assert!(dropped(&mut cold, 0) <= 2);
         // What failed has no cost, and is near what failed by its sketch and decisions alone.
         let mut failed = told(costs[1]);
-        assert!(dropped(&mut failed, 4) <= 4);
+        assert!(dropped(&mut failed, 0) <= 2);
     }
 
     #[test]
     fn few_told_candidates_drop_nothing_and_every_network_looks_less_often() {
-        let mut filter = Cold::new(1, None);
-        assert_eq!(dropped(&mut filter, 3), 0);
-        let looks = |made| {
+        let mut filter = Cold::new("task", 1, None);
+        assert_eq!(dropped(&mut filter, 1), 0);
+        let looks = |due| {
             Cold {
-                made,
-                ..Cold::new(1, None)
+                due,
+                ..Cold::new("task", 1, None)
             }
             .looks()
         };

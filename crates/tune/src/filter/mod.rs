@@ -9,6 +9,7 @@
 mod chance;
 mod cold;
 mod distinct;
+mod draws;
 mod loops;
 mod neighbours;
 mod score;
@@ -18,6 +19,7 @@ pub use chance::Chance;
 pub use cold::{Cold, Place};
 pub(crate) use cold::{FRACTION, PASSES};
 pub use distinct::Distinct;
+pub(crate) use draws::Draws;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
 pub use score::ByScore;
@@ -65,15 +67,17 @@ pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send
 /// Every filter: its name, and what makes one.
 pub const FILTERS: [(&str, MakeFilter); 6] = [
     (Chance::NAME, |_, parts| {
-        Ok(Box::new(Chance::new(parts.seed)))
+        Ok(Box::new(Chance::new(&parts.key, parts.seed)))
     }),
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());
-        Ok(Box::new(Cold::new(parts.seed, trained)))
+        Ok(Box::new(Cold::new(&parts.key, parts.seed, trained)))
     }),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),
-    (Neighbours::NAME, |_, _| Ok(Box::new(Neighbours::default()))),
+    (Neighbours::NAME, |_, parts| {
+        Ok(Box::new(Neighbours::new(&parts.key, parts.seed)))
+    }),
     (ByScore::NAME, |options, parts| {
         Ok(Box::new(ByScore::new(options, parts)?))
     }),

@@ -1,5 +1,6 @@
 //! What is near slow candidates is slow.
 
+use super::draws::Draws;
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
 use search::{Context, Point, Told};
@@ -10,18 +11,18 @@ const LEAST_TOLD: usize = 16;
 const NEIGHBOURS: usize = 3;
 /// A candidate is dropped if its predicted cost is this many times the median of the told ones.
 const SLOW: f64 = 2.0;
-/// Of the candidates that would be dropped, one in so many is kept: the prediction may be wrong.
-const KEPT_ONE_IN: u64 = 8;
+/// Of the candidates that would be dropped, this share is kept: the prediction may be wrong.
+const KEPT: f64 = 1.0 / 8.0;
 
 /// Drops candidates whose nearest neighbours in the space are slow: a cost model of
 /// nearest neighbours, on the numbers of decisions' values. It knows nothing of the program,
 /// so it works on recorded tables too.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Neighbours {
     /// (point, natural logarithm of its cost) of every told point.
     told: Vec<(Point, f64)>,
-    /// Candidates that would have been dropped.
-    slow: u64,
+    /// Which of the candidates that would be dropped are kept.
+    draws: Draws,
 }
 
 /// Distance of two points of a sketch: over the decisions, the sum of how far their values
@@ -33,6 +34,14 @@ fn distance(a: &Point, b: &Point, ranges: &[f64]) -> f64 {
 
 impl Neighbours {
     pub const NAME: &str = "neighbours";
+
+    /// For the search of a task with a seed.
+    pub fn new(task: &str, seed: u64) -> Neighbours {
+        Neighbours {
+            told: vec![],
+            draws: Draws::new(Neighbours::NAME, task, seed),
+        }
+    }
 
     /// The predicted logarithm of a point's cost over the median of those told of its sketch;
     /// none before enough were told.
@@ -66,20 +75,19 @@ impl Filter for Neighbours {
     }
 
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
-        let mut one = |t: &Trial| {
+        let one = |t: &Trial| {
             let log = self.predict(context, &t.point).unwrap_or(0.0);
             if log <= SLOW.ln() {
                 return Verdict::Keep { score: log };
             }
-            self.slow += 1;
-            match self.slow % KEPT_ONE_IN {
-                0 => Verdict::Keep { score: log },
-                _ => Verdict::Drop {
+            match self.draws.picks(&t.point, KEPT) {
+                true => Verdict::Keep { score: log },
+                false => Verdict::Drop {
                     why: format!("predicted {:.2} times the median", log.exp()),
                 },
             }
         };
-        trials.iter().map(&mut one).collect()
+        trials.iter().map(one).collect()
     }
 
     fn tell(&mut self, told: &Told<'_>) {
@@ -97,7 +105,7 @@ mod tests {
 
     /// A filter that was told a plane of costs: 1 where `a` is small, 100 where it is large.
     fn told(points: u64) -> Neighbours {
-        let mut filter = Neighbours::default();
+        let mut filter = Neighbours::new("task", 1);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,
@@ -122,9 +130,12 @@ mod tests {
         let fast: Vec<_> = (0..20).map(|n| trial(n, [n % 4, 3])).collect();
         let keep = |v: &Verdict| matches!(v, Verdict::Keep { .. });
         assert!(filter.judge(&context, &fast).iter().all(keep));
-        let slow: Vec<_> = (0..16).map(|n| trial(n, [7 + n % 2, 3])).collect();
+        let slow: Vec<_> = (0..16).map(|n| trial(n, [7 + n % 2, n / 2])).collect();
         let verdicts = filter.judge(&context, &slow);
-        assert_eq!(verdicts.iter().filter(|v| keep(v)).count(), 2);
+        let kept = verdicts.iter().filter(|v| keep(v)).count();
+        assert!((1..=4).contains(&kept), "{kept}");
+        let last = filter.judge(&context, &slow[8..]);
+        assert_eq!(verdicts[8..], last, "what came before does not matter");
         let mixed = [trial(0, [8, 2]), trial(1, [0, 2])];
         let few = told(15).judge(&context, &mixed);
         assert_eq!(

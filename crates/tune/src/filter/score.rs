@@ -1,5 +1,6 @@
 //! Candidates that score much worse than the fastest known one are slow.
 
+use super::draws::Draws;
 use super::{Filter, Verdict};
 use crate::error::Result;
 use crate::known::from_memory;
@@ -13,8 +14,8 @@ use std::collections::HashMap;
 
 /// A candidate is dropped if its score is more than so many times that of the fastest known one.
 const WORSE: f64 = 1.3;
-/// Of the candidates that would be dropped, one in so many is kept: the score may be wrong.
-const KEPT_ONE_IN: u64 = 16;
+/// Of the candidates that would be dropped, this share is kept: the score may be wrong.
+const KEPT: f64 = 1.0 / 16.0;
 
 /// Puts candidates of low score first, and drops those whose score is much worse than that of the
 /// fastest candidate so far. Scores are of machine code, so every candidate is built to be read, and
@@ -29,8 +30,11 @@ pub struct ByScore {
     scores: HashMap<Point, f64>,
     /// The least cost that was told, and the score of its point.
     fastest: Option<(f64, f64)>,
-    /// Candidates that would have been dropped.
-    worse: u64,
+    /// The least cost that was told of a point that was not read: the best one of an earlier run. Such points are
+    /// proposed again first, and so its score gets known.
+    unread: Option<(f64, Point)>,
+    /// Which of the candidates that would be dropped are kept.
+    draws: Draws,
     seen: Seen,
 }
 
@@ -50,7 +54,8 @@ impl ByScore {
             from_memory: target.is_some_and(|t| from_memory(parts.rotate_bytes, t)),
             scores: HashMap::new(),
             fastest: None,
-            worse: 0,
+            unread: None,
+            draws: Draws::new(ByScore::NAME, &parts.key, parts.seed),
             seen: Seen::default(),
         })
     }
@@ -59,6 +64,25 @@ impl ByScore {
         let (read, scorer) = (trial.read.as_ref()?, self.scorer.as_ref()?);
         let score = scorer.score(read, kind, self.from_memory, &self.seen);
         score.ok()
+    }
+
+    /// Learns a cost and its score.
+    fn learn(&mut self, cost: f64, score: f64) {
+        if self.fastest.is_none_or(|(least, _)| cost < least) {
+            self.fastest = Some((cost, score));
+        }
+    }
+
+    /// Learns the score of the best point of an earlier run, if it is among these.
+    fn read_again(&mut self, trials: &[Trial], kind: &str) {
+        let of_unread = |(cost, point): &(f64, Point)| {
+            let trial = trials.iter().find(|t| t.point == *point)?;
+            Some((*cost, self.score(trial, kind)?))
+        };
+        if let Some((cost, score)) = self.unread.as_ref().and_then(of_unread) {
+            self.unread = None;
+            self.learn(cost, score);
+        }
     }
 }
 
@@ -82,20 +106,16 @@ impl Filter for ByScore {
                 scorer.see(read, kind, &mut self.seen);
             }
         }
+        self.read_again(trials, kind);
         let mut one = |t: &Trial| {
             let Some(score) = self.score(t, kind) else {
                 return Verdict::Keep { score: f64::MAX };
             };
-            if self
-                .fastest
-                .is_some_and(|(_, of_fastest)| score > WORSE * of_fastest)
-            {
-                self.worse += 1;
-                if !self.worse.is_multiple_of(KEPT_ONE_IN) {
-                    return Verdict::Drop {
-                        why: format!("its score is {score:.3e}"),
-                    };
-                }
+            let worse = |(_, of_fastest)| score > WORSE * of_fastest;
+            if self.fastest.is_some_and(worse) && !self.draws.picks(&t.point, KEPT) {
+                return Verdict::Drop {
+                    why: format!("its score is {score:.3e}"),
+                };
             }
             self.scores.insert(t.point.clone(), score);
             Verdict::Keep { score }
@@ -104,13 +124,17 @@ impl Filter for ByScore {
     }
 
     fn tell(&mut self, told: &Told<'_>) {
-        let Some(score) = self.scores.remove(told.point) else {
+        let Some(cost) = told.cost else {
+            self.scores.remove(told.point);
             return;
         };
-        let cost = told
-            .cost
-            .filter(|c| self.fastest.is_none_or(|(least, _)| *c < least));
-        self.fastest = cost.map(|cost| (cost, score)).or(self.fastest);
+        match self.scores.remove(told.point) {
+            Some(score) => self.learn(cost, score),
+            None if self.unread.as_ref().is_none_or(|(least, _)| cost < *least) => {
+                self.unread = Some((cost, told.point.clone()));
+            }
+            None => {}
+        }
     }
 }
 
@@ -209,9 +233,16 @@ mod tests {
         let first = read(0, 1.0);
         kept(&mut filter, std::slice::from_ref(&first));
         tell(&mut filter, &first, Some(1.0));
-        let worse: Vec<Trial> = (1..=2 * KEPT_ONE_IN).map(|n| read(n, 1e3)).collect();
-        let kept = kept(&mut filter, &worse);
-        assert_eq!(kept.iter().filter(|k| **k).count(), 2);
+        let worse: Vec<Trial> = (1..=400).map(|n| read(n, 1e3)).collect();
+        let few = kept(&mut filter, &worse);
+        let count = few.iter().filter(|k| **k).count();
+        assert!((12..40).contains(&count), "{count}");
+
+        // A run that goes on is told what was found, and reads the best of it again.
+        let mut on = self::filter();
+        tell(&mut on, &first, Some(1.0));
+        let again = [std::slice::from_ref(&first), &worse].concat();
+        assert_eq!(kept(&mut on, &again), [&[true], &few[..]].concat());
     }
 
     #[test]

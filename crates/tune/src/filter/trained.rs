@@ -247,10 +247,11 @@ mod tests {
     #[test]
     fn a_trained_network_drops_in_the_first_batch_and_names_neighbours() {
         let other = Arc::new(facts(32));
-        let mut filter = Cold::new(3, Some((Arc::new(trained()), other)));
+        let mut filter = Cold::new("task", 3, Some((Arc::new(trained()), other)));
         let space = space();
         let mut dropped = |a: u64| {
-            let trials: Vec<_> = (0..40).map(|n| trial(n, [a, n % 9])).collect();
+            let point = |n| [a + 2 * (n / 9), n % 9];
+            let trials: Vec<_> = (0..36).map(|n| trial(n, point(n))).collect();
             let verdicts = filter.judge(&context(&space), &trials);
             let reasons = verdicts.into_iter().filter_map(|v| match v {
                 Verdict::Drop { why } => Some(why),
@@ -258,10 +259,10 @@ mod tests {
             });
             reasons.collect::<Vec<String>>()
         };
-        let cold = dropped(3);
-        assert!(cold.len() >= 30, "{}", cold.len());
+        let cold = dropped(1);
+        assert!(cold.len() >= 27, "{}", cold.len());
         assert!(cold.iter().all(|why| why.starts_with("like ")), "{cold:?}");
-        assert!(dropped(4).len() <= 4);
+        assert!(dropped(0).len() <= 4);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::Run;
 use crate::StopRule;
 use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
-use crate::filter::sift;
+use crate::filter::{Draws, sift};
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
 use crate::similar::Wanted;
@@ -12,7 +12,6 @@ use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
-use rand::Rng;
 use search::Point;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -174,6 +173,7 @@ impl Run<'_> {
         let mut missing = n;
         for _ in 0..=REFILLS {
             let s = &mut self.searches[search];
+            let were_open = !s.open.is_empty();
             let points = s.ask(missing, self.log.store)?;
             asked += points.len();
             if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
@@ -186,7 +186,10 @@ impl Run<'_> {
                 Trial::new(search, number, point)
             };
             let new: Vec<Trial> = points.into_iter().map(new).collect();
-            missing = new.len();
+            // Points of several calls may be open, of which each has less than is missing.
+            if !were_open {
+                missing = new.len();
+            }
             let passed = self.filter(search, Form::Point, new)?;
             missing -= passed.len();
             trials.extend(passed);
@@ -227,6 +230,8 @@ impl Run<'_> {
         let mut events: Vec<NewEvent> = Vec::new();
         let s = &mut self.searches[search];
         let (store, tolerance) = (self.log.store, self.options.tolerance);
+        // Which of the candidates that filters drop are evaluated all the same.
+        let audits = Draws::new("audit", &s.key, s.seed);
         let mut filters = std::mem::take(&mut s.filters);
         let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
         for f in filters.iter_mut().filter(|f| f.form() == form) {
@@ -251,7 +256,7 @@ impl Run<'_> {
             };
             let (audit, dropped): (Vec<_>, Vec<_>) = dropped
                 .into_iter()
-                .partition(|_| self.audits.random_bool(self.options.audit));
+                .partition(|(t, _)| audits.picks(&t.point, self.options.audit));
             for (t, _) in &dropped {
                 events.extend(told(s, t, evaluator, &outcome));
                 s.learn(&t.point, &outcome);

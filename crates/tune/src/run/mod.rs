@@ -25,15 +25,13 @@ use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
 use outstanding::Outstanding;
 use plan::Plan;
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
 use runtime::BuiltKernel;
 use search::{Budget, Standing, Turn, budget};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{NewEvent, Outcome, Record, RecordIdentity, Store, SurveyEpoch};
+use store::{HeldRun, NewEvent, Outcome, Record, RecordIdentity, Store, SurveyEpoch};
 
 /// How long the loop waits for a builder before it looks at the time again.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -111,6 +109,8 @@ pub struct Run<'a> {
     pub evaluators: Vec<Box<dyn Evaluator + 'a>>,
     pub toolchain: &'static str,
     pub disturbances: Disturbances,
+    /// Its runs in the store and those that they go on from: no other process goes on from these.
+    pub held: Vec<HeldRun>,
     budget: Box<dyn Budget + Send>,
     /// Of each model, what a survey knew of it after each epoch.
     pub epochs: Vec<Vec<SurveyEpoch>>,
@@ -130,8 +130,6 @@ pub struct Run<'a> {
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
-    /// Which of the candidates that filters drop are evaluated all the same.
-    audits: Pcg64Mcg,
     /// CPU time of filters.
     pub filter_cpu_ns: u64,
     pub tuning: Duration,
@@ -157,6 +155,7 @@ impl<'a> Run<'a> {
             evaluators: vec![],
             toolchain: build::toolchain(),
             disturbances: Disturbances::default(),
+            held: vec![],
             budget,
             epochs: vec![],
             turn: Turn { search: 0, asks: 0 },
@@ -168,7 +167,6 @@ impl<'a> Run<'a> {
             batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
-            audits: Pcg64Mcg::seed_from_u64(options.seed),
             filter_cpu_ns: 0,
             tuning: Duration::ZERO,
             others: Others::default(),

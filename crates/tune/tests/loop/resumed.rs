@@ -187,11 +187,15 @@ impl Evaluator for Mortal {
 /// earlier runs.
 fn answered(
     setting: &Setting,
-    strategy: &str,
+    (strategy, filters): (&str, &[&str]),
     (run_id, earlier): (&str, &[String]),
     (trials, batches): (u64, usize),
 ) -> Vec<Point> {
-    let options = options(trials);
+    let options = Options {
+        filters: filters.iter().map(ToString::to_string).collect(),
+        audit: 0.2,
+        ..options(trials)
+    };
     let mut run = Run::new(setting.log(), &options).unwrap();
     let inner = FakeEvaluator::of_points();
     let seen = inner.seen.clone();
@@ -212,21 +216,41 @@ fn answered(
     trials.map(|t| t.point.clone()).collect()
 }
 
+/// A run of so many trials, whole and killed after 7 and after 5 batches more, asks the same; the points that it asks.
+fn same_when_killed_twice(asker: (&str, &[&str]), trials: u64) -> Vec<Point> {
+    const WHOLE: usize = usize::MAX;
+    let setting = Setting::new();
+    let all = answered(&setting, asker, ("whole", &[]), (trials, WHOLE));
+    let setting = Setting::new();
+    let first = answered(&setting, asker, ("1", &[]), (trials, 7));
+    let runs = ["1".to_string()];
+    let left = trials - first.len() as u64;
+    let second = answered(&setting, asker, ("2", &runs), (left, 5));
+    let runs = ["1".to_string(), "2".to_string()];
+    let left = left - second.len() as u64;
+    let third = answered(&setting, asker, ("3", &runs), (left, WHOLE));
+    assert_eq!([first, second, third].concat(), all, "{asker:?}");
+    all
+}
+
 #[test]
 fn a_run_that_is_killed_twice_asks_what_it_would_have_asked() {
-    const WHOLE: usize = usize::MAX;
     for strategy in search::strategy_names() {
-        let setting = Setting::new();
-        let all = answered(&setting, strategy, ("whole", &[]), (80, WHOLE));
-        let setting = Setting::new();
-        let first = answered(&setting, strategy, ("1", &[]), (80, 7));
-        let runs = ["1".to_string()];
-        let left = 80 - first.len() as u64;
-        let second = answered(&setting, strategy, ("2", &runs), (left, 5));
-        let runs = ["1".to_string(), "2".to_string()];
-        let left = left - second.len() as u64;
-        let third = answered(&setting, strategy, ("3", &runs), (left, WHOLE));
-        assert_eq!((first.len(), second.len()), (28, 20), "{strategy}");
-        assert_eq!([first, second, third].concat(), all, "{strategy}");
+        let all = same_when_killed_twice((strategy, &[]), 80);
+        assert_eq!(all.len(), 80, "{strategy}");
+    }
+}
+
+#[test]
+fn filters_that_choose_by_chance_choose_the_same_when_a_run_was_killed() {
+    let unfiltered = same_when_killed_twice(("evolutionary", &[]), 120);
+    for filters in [
+        &["chance"][..],
+        &["cold"],
+        &["neighbours"],
+        &["chance", "cold"],
+    ] {
+        let all = same_when_killed_twice(("evolutionary", filters), 120);
+        assert_ne!(all, unfiltered, "{filters:?} drops something");
     }
 }

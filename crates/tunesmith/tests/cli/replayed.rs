@@ -120,3 +120,38 @@ fn replayed_answers_stay_in_a_store_of_their_own() {
         "{error}"
     );
 }
+
+#[test]
+fn strategies_are_scored_over_a_share_of_the_rows_and_drawn() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("t4.json"), table()).unwrap();
+    let (table, plot) = (p.file("t4.json"), p.file("scores.svg"));
+    let study = [
+        "study",
+        "strategies",
+        &table,
+        "--share",
+        "20%",
+        "--seeds",
+        "2",
+        "--strategies",
+        "evolutionary,random",
+        "--plot",
+        &plot,
+    ];
+    let figures = p.json(&study);
+    for s in figures["summaries"].as_array().unwrap() {
+        assert_eq!(s["scores"].as_array().unwrap().len(), 50);
+        assert!(s["score"].as_f64().unwrap() <= 1.0);
+    }
+    // A fifth of 56 rows.
+    let searches = figures["searches"].as_array().unwrap();
+    assert!(searches.iter().all(|s| s["answered"] == 12), "{searches:?}");
+    let drawn = std::fs::read_to_string(&plot).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains("evolutionary"));
+    let text = p.ok(&study[..study.len() - 2]);
+    assert!(text.contains("at 20%") && text.contains("Score:"), "{text}");
+    let error = p.error(&[&study[..], &["--trials", "9"]].concat());
+    assert!(error.contains("--share"), "{error}");
+}

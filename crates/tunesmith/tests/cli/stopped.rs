@@ -84,3 +84,49 @@ fn a_second_signal_ends_a_run_at_once() {
     assert!(own.contains(&status.signal()), "{status}");
     assert!(!folder.path().join("m.tsm").exists());
 }
+
+#[test]
+fn a_run_that_lives_is_not_gone_on_from_and_one_that_was_killed_is() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let mut first = tune(&p);
+    wait_for_records(&p, 0);
+    let short = |out: &str| {
+        p.warnings(&[
+            "tune",
+            MATMUL,
+            "--threads",
+            "1",
+            "--trials",
+            "4",
+            "--store",
+            "s.sqlite",
+            "--out",
+            out,
+        ])
+    };
+    let second = short("second.tsm");
+    assert!(
+        second.contains("is still going on, so this run begins anew"),
+        "{second}"
+    );
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let third = short("third.tsm");
+    assert!(!third.contains("still going on"), "{third}");
+
+    let runs = Store::open_to_read(p.file("s.sqlite")).unwrap().runs();
+    let mut runs = runs.unwrap();
+    runs.sort_by_key(|r| r.started_unix_ms);
+    let before = |n: usize| {
+        let id = runs[n].extra.get("goes_on_from");
+        id.and_then(|id| id.as_str())
+    };
+    assert_eq!(runs.len(), 3);
+    assert_eq!((before(0), before(1)), (None, None));
+    assert_eq!(before(2), Some(&*runs[0].run_id));
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names = names.map(|f| f.unwrap().file_name().into_string().unwrap());
+    let locks: Vec<String> = names.filter(|n| n.contains("-run-")).collect();
+    assert_eq!(locks, Vec::<String>::new());
+}

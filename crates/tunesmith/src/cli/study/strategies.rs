@@ -1,7 +1,7 @@
 //! `study strategies`: strategies and filters on recorded tables.
 
-use crate::cli::output::{Output, STRATEGIES as FIGURES};
-use crate::cli::parse::parse_count;
+use crate::cli::output::{Output, PICTURE, STRATEGIES as FIGURES};
+use crate::cli::parse::{parse_count, parse_share};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{RecordQuery, Store};
 use study::Finished;
-use study::strategies::{Cell, Comparison, Recording, Summary, compare, replay_store, summaries};
+use study::plots::score_curves;
+use study::strategies::{
+    Cell, Comparison, Length, Recording, Summary, compare, replay_store, summaries,
+};
 use tune::filter::filter_names;
 use tune::{Error, Result};
 
@@ -44,6 +47,12 @@ pub struct Args {
     /// Answered candidates of each search
     #[arg(long, default_value_t = 200, value_parser = parse_count::<u64>)]
     trials: u64,
+    /// Answered candidates of each search as a share of the rows of its table. Scores need 20%
+    #[arg(long, value_parser = parse_share, conflicts_with = "trials")]
+    share: Option<f64>,
+    /// Draw the scores over the budget
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// Also log every ask and answer to this store, which holds replayed answers only
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -55,6 +64,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// Budgets whose scores are printed.
+const SHARES: [f64; 4] = [0.01, 0.05, 0.10, 0.20];
 
 fn chain(text: &str) -> Result<Vec<String>> {
     if text == "none" {
@@ -127,13 +139,17 @@ pub fn run(a: &Args) -> Result<()> {
         strategies: a.strategies.clone(),
         chains: a.filters.iter().map(|c| chain(c)).collect::<Result<_>>()?,
         seeds: a.seeds,
-        trials: a.trials,
+        length: a.share.map_or(Length::Trials(a.trials), Length::Share),
+    };
+    let plot = match &a.plot {
+        Some(path) => Some(Output::new(path, PICTURE, a.tables.clone())?),
+        None => None,
     };
     let tables: Vec<_> = recordings
         .iter()
         .map(|r| json!({"table": r.name, "rows": r.table.len()}))
         .collect();
-    let header = json!({ "kind": "replayed", "tables": tables, "trials": a.trials });
+    let header = json!({ "kind": "replayed", "tables": tables, "trials": comparison.length });
     let mut finished: Finished<Cell> = match &a.out {
         Some(folder) => Finished::open(folder, &header)?,
         None => Finished::default(),
@@ -167,6 +183,9 @@ pub fn run(a: &Args) -> Result<()> {
         let out = Output::new(&folder.join("strategies.json"), FIGURES, a.tables.clone())?;
         out.write_bytes(figures.to_string().as_bytes())?;
     }
+    if let Some(plot) = plot {
+        plot.write_bytes(score_curves(&summaries)?.as_bytes())?;
+    }
     match a.json {
         true => print_json(&figures),
         false => print(&recordings, &summaries),
@@ -187,6 +206,15 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
     let after: Vec<String> = marks.iter().map(|n| format!("after {n}")).collect();
     let mut columns = vec!["strategy", "filters", "searches"];
     columns.extend(after.iter().map(String::as_str));
+    let scored = summaries.iter().any(|s| !s.scores.is_empty());
+    let budgets: Vec<String> = SHARES
+        .iter()
+        .map(|s| format!("at {:.0}%", 100.0 * s))
+        .collect();
+    if scored {
+        columns.push("score");
+        columns.extend(budgets.iter().map(String::as_str));
+    }
     columns.extend(["optimum", "no row", "dropped", "answers/s"]);
     let mut t = Table::new(&columns);
     for s in summaries {
@@ -204,6 +232,11 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
             s.searches.to_string(),
         ];
         row.extend(regret);
+        if scored {
+            let budgets = SHARES.iter().map(|share| s.score_at(*share));
+            let scores = std::iter::once(s.score).chain(budgets);
+            row.extend(scores.map(|s| s.map_or("-".into(), |s| format!("{s:.3}"))));
+        }
         row.extend([percent(s.optimal), percent(s.missing), percent(s.skipped)]);
         row.push(format!("{:.0}", s.answers_per_s));
         t.row(row);
@@ -211,5 +244,11 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
     t.print()?;
     print_line(
         "After n: the least cost after n answers over the least cost of the table (geometric mean); 1 is the optimum.",
-    )
+    )?;
+    if scored {
+        print_line(
+            "Score: how far the least cost is on the way from what random search is expected to find (0) to the optimum (1), mean over budgets of 1% to 20% of the rows; at n%: after that budget.",
+        )?;
+    }
+    Ok(())
 }
