@@ -15,8 +15,7 @@ mod score;
 pub mod trained;
 
 pub use chance::Chance;
-pub use cold::{Cold, Place};
-pub(crate) use cold::{FRACTION, PASSES};
+pub use cold::{Cold, FRACTION, PASSES, Place};
 pub use distinct::Distinct;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
@@ -64,8 +63,8 @@ pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send
 
 /// Every filter: its name, and what makes one.
 pub const FILTERS: [(&str, MakeFilter); 6] = [
-    (Chance::NAME, |_, parts| {
-        Ok(Box::new(Chance::new(parts.seed)))
+    (Chance::NAME, |options, parts| {
+        Ok(Box::new(Chance::new(parts.seed, options.chance)))
     }),
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());
