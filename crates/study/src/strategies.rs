@@ -161,6 +161,7 @@ pub fn compare(
             return Err(Error::new(why).help("leave the table out"));
         };
         let best = best.outcome.cost().map_or(f64::NAN, |c| c.value());
+        let scale = (best, median(&r.table));
         for strategy in &comparison.strategies {
             for chain in &chains {
                 for seed in 1..=comparison.seeds {
@@ -179,7 +180,7 @@ pub fn compare(
                         });
                         let share = comparison.chance.or(cold.map(Cell::dropped_share));
                         options.chance = share.unwrap_or(options.chance);
-                        finished.add(cell(r, best, &options, log)?)?;
+                        finished.add(cell(r, scale, &options, log)?)?;
                     }
                 }
             }
@@ -197,8 +198,22 @@ fn options(c: &Comparison, strategy: &str, chain: &[String], seed: u64) -> Optio
     }
 }
 
-/// Searches a table once.
-fn cell(r: &Recording, best: f64, options: &Options, log: Option<&Store>) -> Result<Cell> {
+/// The median of a table's costs.
+fn median(table: &Table) -> f64 {
+    let costs = table.iter().filter_map(|(_, row)| row.outcome.cost());
+    let mut costs: Vec<f64> = costs.map(|c| c.value()).collect();
+    let middle = costs.len() / 2;
+    costs.sort_by(f64::total_cmp);
+    costs.get(middle).copied().unwrap_or(f64::NAN)
+}
+
+/// Searches a table once, whose least cost and median are given.
+fn cell(
+    r: &Recording,
+    (best, median): (f64, f64),
+    options: &Options,
+    log: Option<&Store>,
+) -> Result<Cell> {
     let target = TargetKey {
         triple: "recorded".into(),
         cpu: "-".into(),
@@ -255,7 +270,7 @@ fn cell(r: &Recording, best: f64, options: &Options, log: Option<&Store>) -> Res
         missing,
         skipped: search.skipped.values().sum(),
         regret: regret(&costs, best),
-        trimmed: Trimmed::of(&answered, best)?,
+        trimmed: Trimmed::of(&answered, best, median)?,
         costs,
         wall_s,
     };

@@ -27,16 +27,19 @@ pub struct Answered {
 pub struct Trimmed {
     pub candidates: [u64; 3],
     pub seconds: [f64; 3],
+    /// Candidates that cost more than the median of the table, or failed, and their seconds. About half are cold in every search, as
+    /// its own trend says what is; these can be compared between searches.
+    pub slow: (u64, f64),
     /// Of each goal the seconds until it was reached, if it was.
     pub until: [Option<f64>; GOALS.len()],
 }
 
 impl Trimmed {
-    /// Of one search of a table with such a least cost.
+    /// Of one search of a table with such a least cost and such a median.
     ///
     /// # Errors
     /// If a cost is not finite.
-    pub fn of(answered: &[Answered], best: f64) -> Result<Trimmed> {
+    pub fn of(answered: &[Answered], best: f64, median: f64) -> Result<Trimmed> {
         let costs: Vec<Option<f64>> = answered.iter().map(|a| a.cost).collect();
         let labels = label(&costs, FRACTION, PASSES).map_err(|e| Error::new(e.to_string()))?;
         let (mut t, mut spent) = (Trimmed::default(), 0.0);
@@ -49,6 +52,9 @@ impl Trimmed {
             spent += a.seconds;
             t.candidates[kind] += 1;
             t.seconds[kind] += a.seconds;
+            if a.cost.is_none_or(|c| c > median) {
+                t.slow = (t.slow.0 + 1, t.slow.1 + a.seconds);
+            }
             for (goal, until) in GOALS.iter().zip(&mut t.until) {
                 if until.is_none() && a.cost.is_some_and(|c| c <= goal * best) {
                     *until = Some(spent);
@@ -67,6 +73,8 @@ pub struct TrimSummary {
     /// Shares of hot, cold and failed candidates, and of their seconds.
     pub candidates: [f64; 3],
     pub seconds: [f64; 3],
+    /// Shares of slow candidates and of their seconds.
+    pub slow: [f64; 2],
     /// Seconds of a search.
     pub search_s: f64,
     /// Of each goal the searches that reached it, and their mean seconds until then.
@@ -86,6 +94,12 @@ fn summary((strategy, filters, own): Kind<'_>) -> TrimSummary {
         let sum: f64 = sums.iter().sum();
         sums.map(|s| s / sum.max(f64::MIN_POSITIVE))
     };
+    let sum = |of: &dyn Fn(&Trimmed) -> f64| {
+        all.iter()
+            .map(|t| of(t))
+            .sum::<f64>()
+            .max(f64::MIN_POSITIVE)
+    };
     let until = |goal: usize| {
         let reached: Vec<f64> = all.iter().filter_map(|t| t.until[goal]).collect();
         (reached.len(), mean(reached.into_iter()))
@@ -95,6 +109,11 @@ fn summary((strategy, filters, own): Kind<'_>) -> TrimSummary {
         filters: filters.clone(),
         candidates: shares(&|t, kind| t.candidates[kind] as f64),
         seconds: shares(&|t, kind| t.seconds[kind]),
+        slow: [
+            all.iter().map(|t| t.slow.0).sum::<u64>() as f64
+                / sum(&|t| t.candidates.iter().sum::<u64>() as f64),
+            all.iter().map(|t| t.slow.1).sum::<f64>() / sum(&|t| t.seconds.iter().sum()),
+        ],
         search_s: mean(all.iter().map(|t| t.seconds.iter().sum())).unwrap_or(0.0),
         until: std::array::from_fn(until),
         searches: all.len(),
@@ -117,12 +136,13 @@ mod tests {
             Some(2.1),
             Some(8.0),
         ];
-        let t = Trimmed::of(&costs.map(answered), 2.0).unwrap();
+        let t = Trimmed::of(&costs.map(answered), 2.0, 4.0).unwrap();
+        assert_eq!(t.slow, (4, 8.0));
         assert_eq!((t.candidates[2], t.seconds[2]), (1, 2.0));
         assert_eq!(t.candidates.iter().sum::<u64>(), 7);
         assert!(t.candidates[0] >= 1 && t.candidates[1] >= 3, "{t:?}");
         assert_eq!(t.until, [Some(12.0), Some(12.0), Some(12.0)]);
-        let never = Trimmed::of(&costs.map(answered), 1.0).unwrap();
+        let never = Trimmed::of(&costs.map(answered), 1.0, 4.0).unwrap();
         assert_eq!(never.until, [None; 3]);
     }
 }

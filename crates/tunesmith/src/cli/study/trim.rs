@@ -11,7 +11,7 @@ use tune::filter::{FRACTION, PASSES};
 use tune::{Error, Result};
 
 const NOTE: &str = "Time is CPU time of candidates where it is known; joules above an idle machine's are in proportion to it. \
-     Until: the mean time until a cost so many times the least of the table, of the searches that reached it.";
+     Cold is above the trend of the own search; slow is above the median of the table, or failed. Until: the mean time until a cost so many times the least of the table, of the searches that reached it.";
 
 /// A chain of filters for people.
 pub fn chain_name(filters: &[String]) -> String {
@@ -29,6 +29,8 @@ fn header() -> Vec<String> {
         "failed",
         "time cold",
         "time failed",
+        "slow",
+        "time slow",
         "s a search",
     ];
     let goals = GOALS.map(|goal| format!("s until {goal}"));
@@ -40,6 +42,7 @@ fn row(s: &TrimSummary) -> Vec<String> {
     let mut row = vec![s.strategy.clone(), chain_name(&s.filters)];
     let ([_, cold, failed], [_, cold_s, failed_s]) = (s.candidates, s.seconds);
     row.extend([cold, failed, cold_s, failed_s].map(percent));
+    row.extend(s.slow.map(percent));
     row.push(format!("{:.2}", s.search_s));
     row.extend(s.until.map(|(reached, seconds)| {
         let seconds = seconds.map_or("-".into(), |s| format!("{s:.2}"));
