@@ -24,6 +24,7 @@ pub mod scores;
 pub mod select;
 pub mod strategies;
 mod sweep;
+pub mod trimmed;
 pub mod winners;
 
 pub use families::{FAMILIES, Family};

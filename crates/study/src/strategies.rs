@@ -7,6 +7,7 @@
 use crate::area::{Baseline, answers, budgets};
 use crate::finished::Finished;
 use crate::row::mean;
+use crate::trimmed::{Answered, Trimmed};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Extra, MEASURING, Outcome, RecordQuery, Store, Table, TargetKey};
 use tune::evaluator::{Batch, Evaluator, Recorded, Reply, space_of};
+use tune::filter::{Chance, Cold};
 use tune::{
     AnswerPlace, Error, Form, Log, Observer, Options, Result, Run, Search, SearchParts, Silent,
     StopRule,
@@ -33,6 +35,8 @@ pub struct Comparison {
     pub chains: Vec<Vec<String>>,
     pub seeds: u64,
     pub length: Length,
+    /// Share that the filter `chance` drops; none is the share that `cold` dropped in the same search, if it is compared.
+    pub chance: Option<f64>,
 }
 
 /// Answered candidates of each search.
@@ -61,8 +65,18 @@ pub struct Cell {
     /// After each budget that it reached, as [`crate::area`] scores it.
     #[serde(default)]
     pub scores: Vec<f64>,
+    pub trimmed: Trimmed,
+    /// Cost of each answer in their order; none of failures.
+    pub costs: Vec<Option<f64>>,
     /// What the search itself took.
     pub wall_s: f64,
+}
+
+impl Cell {
+    fn dropped_share(&self) -> f64 {
+        let proposed = self.answered + self.missing + self.skipped;
+        self.skipped as f64 / proposed.max(1) as f64
+    }
 }
 
 /// Answers after which the best so far is noted.
@@ -71,7 +85,7 @@ const MARKS: [u64; 9] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 /// Notes the costs of answers in their order.
 struct Noted {
     recorded: Recorded,
-    costs: Rc<RefCell<Vec<Option<f64>>>>,
+    answered: Rc<RefCell<Vec<Answered>>>,
 }
 
 impl Evaluator for Noted {
@@ -101,8 +115,14 @@ impl Evaluator for Noted {
             .answers
             .iter()
             .filter(|a| !matches!(a.outcome, Outcome::Unanswered { .. }));
-        let costs = answered.map(|a| a.outcome.cost().map(|c| c.value()));
-        self.costs.borrow_mut().extend(costs);
+        let answered = answered.map(|a| Answered {
+            cost: a.outcome.cost().map(|c| c.value()),
+            seconds: match a.spent.cpu_ns {
+                0 => a.spent.wall_ns as f64 / 1e9,
+                ns => ns as f64 / 1e9,
+            },
+        });
+        self.answered.borrow_mut().extend(answered);
         Some(reply)
     }
 }
@@ -145,6 +165,8 @@ pub fn compare(
     let of_table = comparison.strategies.len() * comparison.chains.len();
     let all = recordings.len() * of_table * comparison.seeds as usize;
     let mut done = 0;
+    let mut chains = comparison.chains.clone();
+    chains.sort_by_key(|chain| chain.iter().any(|name| name == Chance::NAME));
     for r in recordings {
         let Some((_, best)) = r.table.best() else {
             let why = format!("{}: no row of the table has a cost", r.name);
@@ -152,8 +174,9 @@ pub fn compare(
         };
         let best = best.outcome.cost().map_or(f64::NAN, |c| c.value());
         let baseline = Baseline::of(&r.table).expect("its best row has a cost");
+        let scale = (best, median(&r.table), &baseline);
         for strategy in &comparison.strategies {
-            for chain in &comparison.chains {
+            for chain in &chains {
                 for seed in 1..=comparison.seeds {
                     done += 1;
                     let what = format!("{}: {strategy} {} #{seed}", r.name, chain.join(","));
@@ -163,8 +186,14 @@ pub fn compare(
                             == (&r.name, strategy, chain, seed)
                     };
                     if !finished.entries.iter().any(same) {
-                        let options = options(r, comparison, strategy, chain, seed);
-                        finished.add(cell(r, (best, &baseline), &options, log)?)?;
+                        let mut options = options(r, comparison, strategy, chain, seed);
+                        let cold = finished.entries.iter().find(|c| {
+                            let of_cold = c.filters == [Cold::NAME];
+                            of_cold && (&c.table, &c.strategy, c.seed) == (&r.name, strategy, seed)
+                        });
+                        let share = comparison.chance.or(cold.map(Cell::dropped_share));
+                        options.chance = share.unwrap_or(options.chance);
+                        finished.add(cell(r, scale, &options, log)?)?;
                     }
                 }
             }
@@ -186,10 +215,19 @@ fn options(r: &Recording, c: &Comparison, strategy: &str, chain: &[String], seed
     }
 }
 
-/// Searches a table once.
+/// The median of a table's costs.
+fn median(table: &Table) -> f64 {
+    let costs = table.iter().filter_map(|(_, row)| row.outcome.cost());
+    let mut costs: Vec<f64> = costs.map(|c| c.value()).collect();
+    let middle = costs.len() / 2;
+    costs.sort_by(f64::total_cmp);
+    costs.get(middle).copied().unwrap_or(f64::NAN)
+}
+
+/// Searches a table once, whose least cost, median and baseline are given.
 fn cell(
     r: &Recording,
-    (best, baseline): (f64, &Baseline),
+    (best, median, baseline): (f64, f64, &Baseline),
     options: &Options,
     log: Option<&Store>,
 ) -> Result<Cell> {
@@ -211,10 +249,10 @@ fn cell(
         None => String::new(),
     };
     let mut run = Run::new(Log { store: log }, options)?;
-    let costs = Rc::new(RefCell::new(Vec::new()));
+    let answered = Rc::new(RefCell::new(Vec::new()));
     let evaluator = run.add_evaluator(Box::new(Noted {
         recorded: Recorded::new([(key.clone(), r.table.clone())], place.clone()),
-        costs: costs.clone(),
+        answered: answered.clone(),
     }));
     let parts = SearchParts {
         facts: None,
@@ -238,6 +276,8 @@ fn cell(
     let wall_s = start.elapsed().as_secs_f64();
     let search = &run.searches[0];
     let missing = search.failures.get("unanswered").copied().unwrap_or(0);
+    let answered = answered.borrow();
+    let costs: Vec<Option<f64>> = answered.iter().map(|a| a.cost).collect();
     let cell = Cell {
         table: r.name.clone(),
         strategy: options.strategy.clone(),
@@ -246,8 +286,10 @@ fn cell(
         answered: search.trials,
         missing,
         skipped: search.skipped.values().sum(),
-        regret: regret(&costs.borrow(), best),
-        scores: baseline.scores(&costs.borrow()),
+        regret: regret(&costs, best),
+        scores: baseline.scores(&costs),
+        trimmed: Trimmed::of(&answered, best, median)?,
+        costs,
         wall_s,
     };
     if let Some(store) = log {
@@ -348,17 +390,25 @@ impl Summary {
     }
 }
 
-/// One summary for each strategy and chain, in the order in which they came.
-pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
-    let mut kinds: Vec<(&String, &Vec<String>)> = Vec::new();
+/// A strategy, a chain and their searches.
+pub(crate) type Kind<'a> = (&'a String, &'a Vec<String>, Vec<&'a Cell>);
+
+/// Every strategy and chain, in the order in which they came.
+pub(crate) fn kinds(cells: &[Cell]) -> Vec<Kind<'_>> {
+    let mut kinds: Vec<Kind<'_>> = Vec::new();
     for c in cells {
-        if !kinds.contains(&(&c.strategy, &c.filters)) {
-            kinds.push((&c.strategy, &c.filters));
+        let own = |k: &&mut Kind<'_>| (k.0, k.1) == (&c.strategy, &c.filters);
+        match kinds.iter_mut().find(own) {
+            Some(kind) => kind.2.push(c),
+            None => kinds.push((&c.strategy, &c.filters, vec![c])),
         }
     }
-    let summary = |(strategy, filters): (&String, &Vec<String>)| {
-        let of = |c: &&Cell| (&c.strategy, &c.filters) == (strategy, filters);
-        let own: Vec<&Cell> = cells.iter().filter(of).collect();
+    kinds
+}
+
+/// One summary for each strategy and chain, in the order in which they came.
+pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
+    let summary = |(strategy, filters, own): Kind<'_>| {
         let at = |mark: u64| -> Option<f64> {
             let one = |c: &&Cell| c.regret.iter().find(|(n, _)| *n == mark)?.1;
             let logs: Option<Vec<f64>> = own.iter().map(|c| Some(one(c)?.ln())).collect();
@@ -396,5 +446,5 @@ pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
             answers_per_s: proposed / own.iter().map(|c| c.wall_s).sum::<f64>().max(1e-9),
         }
     };
-    kinds.into_iter().map(summary).collect()
+    kinds(cells).into_iter().map(summary).collect()
 }

@@ -344,6 +344,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "chance",
+        kind: "share",
+        default: "0.1",
+        doc: "With --filter chance: the share of candidates that it drops, such as 40%. Another filter that drops as many is worth what it gains over this one",
+        source: "ADR 0041",
+        affects_code: false,
+    },
+    Knob {
         name: "audit",
         kind: "share",
         default: "0",

@@ -67,6 +67,8 @@ pub struct Options {
     pub filters: Vec<String>,
     /// The network of the filter `cold`, if one was trained before.
     pub cold: Option<Arc<Trained>>,
+    /// Share of candidates that the filter `chance` drops.
+    pub chance: f64,
     /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
     pub audit: f64,
     pub seed: u64,
@@ -166,6 +168,7 @@ impl Options {
             wanted_ns: vec![],
             filters: vec![],
             cold: None,
+            chance: number(knob("chance")),
             audit: number(knob("audit")),
             seed: number(knob("seed")),
             overlap: false,
@@ -284,6 +287,7 @@ impl Options {
             objective,
             wanted_ns,
             filters,
+            chance,
             audit,
             cold,
             learn_loops,
@@ -339,6 +343,7 @@ impl Options {
             "objective": objective.name(),
             "wanted_ns": wanted_ns,
             "filters": filters,
+            "chance": chance,
             "audit": audit,
             "cold_trained": cold.is_some(),
             "learn_loops": learn_loops,

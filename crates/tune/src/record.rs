@@ -43,11 +43,14 @@ pub fn code_hash(kernel: &BuiltKernel) -> String {
     format!("{:016x}", kernel.code_hash())
 }
 
+/// The first decision of every record.
+pub(crate) const SKETCH: &str = "sketch";
+
 /// The decision vector of a point.
 pub fn decisions(space: &Space, p: &Point) -> Vec<Decision> {
     let named = space.decisions(p).into_iter().zip(&p.values);
     let sketch = Decision {
-        name: "sketch".into(),
+        name: SKETCH.into(),
         kind: "categorical".into(),
         index: p.sketch as u64,
         cardinality: space.sketches.len() as u64,

@@ -3,7 +3,8 @@
 //! Each model has a queue of its searches. In an epoch every search of the queue has one batch, and then the models are
 //! measured whole. A model's rate is how much faster the epoch made it, over what the epoch cost. A run of one model ends
 //! when that rate stays low. Of several models, or several tuners of one, that with the least latest gain is suspended
-//! whenever one of them stands still, and the last one never is.
+//! whenever one of them stands still. When the last one stands still, too, it hands over to the suspended one of the
+//! best gain, if that gained more than the last one does now.
 
 use super::{Budget, Standing, Turn};
 use std::collections::VecDeque;
@@ -110,7 +111,7 @@ pub struct ModelEpoch {
     pub cost: f64,
     /// How much faster it became for each second or joule; none of the first epoch, and of one whose answers were known.
     pub rate: Option<f64>,
-    /// Whether it has further batches.
+    /// Whether it has a batch in the next epoch.
     pub runs: bool,
     /// Searches in its queue.
     pub queue: usize,
@@ -129,7 +130,7 @@ struct Surveyed {
     cost: f64,
     work: f64,
     rate: Option<f64>,
-    /// Share by which the last epoch lowered the cost.
+    /// Share by which its last epoch lowered the cost.
     gain: f64,
     /// Epochs in a row with a low rate.
     low: u32,
@@ -184,7 +185,7 @@ impl Survey {
         for (model, queue) in self.models.iter_mut().zip(&queues) {
             model.runs &= !queue.is_empty();
         }
-        let ended = self.end(now);
+        let ended = self.end(now, &queues);
         self.ended = ended.is_some();
         self.fill_queue(&queues);
         let models = self.models.iter().zip(&queues);
@@ -234,15 +235,19 @@ impl Survey {
                 _ => 1.0,
             };
             let fell = m.cost - now.cost;
+            (m.cost, m.work) = (now.cost, now.work);
+            // A suspended one keeps what its own last epoch gained.
+            if !m.runs {
+                continue;
+            }
             let rate = (!known && spent > 0.0).then(|| fell / (spent * share));
-            m.gain = fell / m.cost.abs().max(f64::MIN_POSITIVE);
+            m.gain = fell / (now.cost + fell).abs().max(f64::MIN_POSITIVE);
             // The first rate has none before it, so nothing is tested.
             let is_low = rate.zip(m.rate).is_some_and(|(rate, before)| {
                 rate <= 0.0 || rate <= (1.0 + self.rule.phi) * before
             });
             m.low = if is_low { m.low + 1 } else { 0 };
             m.rate = rate;
-            (m.cost, m.work) = (now.cost, now.work);
         }
     }
 
@@ -252,25 +257,37 @@ impl Survey {
         model.searches.iter().copied().filter(open).collect()
     }
 
-    /// Suspends a model, or ends the survey.
-    fn end(&mut self, now: &[WholeModel]) -> Option<SurveyEnd> {
+    /// Suspends a model, resumes one, or ends the survey.
+    fn end(&mut self, now: &[WholeModel], queues: &[Vec<usize>]) -> Option<SurveyEnd> {
         if now.iter().all(|m| m.suffices) {
             return Some(SurveyEnd::Goal);
         }
         let running: Vec<usize> = (0..now.len()).filter(|m| self.models[*m].runs).collect();
         let stands_still = |m: &usize| self.models[*m].low >= self.rule.patience;
         match &running[..] {
-            [] => Some(SurveyEnd::Exhausted),
-            [last] => stands_still(last).then_some(SurveyEnd::Rate),
-            several => {
-                let gain = |m: &usize| self.models[*m].gain;
+            [] => (!self.resume(queues, 0.0)).then_some(SurveyEnd::Exhausted),
+            [last] if stands_still(last) => {
+                let gain = self.models[*last].gain.max(0.0);
+                let resumed = self.resume(queues, gain);
+                self.models[*last].runs = !resumed;
+                (!resumed).then_some(SurveyEnd::Rate)
+            }
+            several if several.iter().any(stands_still) => {
+                let gain = |m: &&usize| self.models[**m].gain;
                 let least = several.iter().min_by(|a, b| gain(a).total_cmp(&gain(b)));
-                if let Some(least) = least.copied().filter(|_| several.iter().any(stands_still)) {
-                    self.models[least].runs = false;
-                }
+                least.inspect(|least| self.models[**least].runs = false);
                 None
             }
+            _ => None,
         }
+    }
+
+    /// Resumes the suspended model that gained most in its last epoch; false if none gained more than `gain`.
+    fn resume(&mut self, queues: &[Vec<usize>], gain: f64) -> bool {
+        let models = self.models.iter_mut().zip(queues);
+        let suspended = models.filter(|(m, queue)| !m.runs && !queue.is_empty() && m.gain > gain);
+        let best = suspended.max_by(|a, b| a.0.gain.total_cmp(&b.0.gain));
+        best.map(|(m, _)| (m.runs, m.low) = (true, 0)).is_some()
     }
 
     /// A batch of each model in turn.
@@ -460,8 +477,56 @@ mod tests {
         assert_eq!(first.models[0].rate, Some(4.0));
         let (runs, turns, _) = epoch([50.0, 49.0], [2.0, 4.0], 80.0);
         assert_eq!((runs, turns), (vec![true, false], vec![0, 1]));
-        let (runs, _, last) = epoch([50.0, 49.0], [3.0, 4.0], 90.0);
+        // The suspended one had gained 2%.
+        let (runs, _, epoch_3) = epoch([50.0, 49.0], [3.0, 4.0], 90.0);
+        assert_eq!((runs, epoch_3.ended), (vec![false, true], None));
+        let (runs, _, last) = epoch([50.0, 49.0], [3.0, 5.0], 100.0);
         assert_eq!((runs, last.ended), (vec![false; 2], Some(SurveyEnd::Rate)));
+    }
+
+    /// What two tuners of one model reached, by batches of their own.
+    const RECORDED: [[f64; 6]; 2] = [
+        [100.0, 60.0, 50.0, 49.0, 49.0, 49.0],
+        [100.0, 80.0, 70.0, 40.0, 8.0, 7.0],
+    ];
+
+    /// Searches the recorded tables until the survey ends: which tuners ran in each epoch, and why it ended.
+    fn replayed(tables: [&[f64]; 2]) -> (Vec<Vec<usize>>, Option<SurveyEnd>) {
+        let mut survey = Survey::new(SurveyRule {
+            patience: 1,
+            ..SurveyRule::PAPER
+        });
+        let (mut searches, mut batches, mut all) = ([START; 2], [0, 0], vec![]);
+        loop {
+            for (s, (table, batch)) in searches.iter_mut().zip(tables.iter().zip(batches)) {
+                (s.best, s.open) = (Some(table[batch]), batch + 1 < table.len());
+            }
+            let of = |n: usize| model(tables[n][batches[n]], &[n], batches[n] as f64);
+            let spent = 10.0 * (batches[0] + batches[1]) as f64;
+            let epoch = survey.measured(&[of(0), of(1)], spending(spent), &searches);
+            if epoch.ended.is_some() {
+                return (all, epoch.ended);
+            }
+            let asked = turns(&mut survey, &searches);
+            asked.iter().for_each(|n| batches[*n] += 1);
+            all.push(asked);
+        }
+    }
+
+    #[test]
+    fn a_suspended_tuner_goes_on_when_the_last_one_stands_still_and_had_gained_less() {
+        let [first, second] = &RECORDED;
+        let (epochs, ended) = replayed([first, second]);
+        let both = vec![0, 1];
+        // After two epochs the second has the least gain and is suspended. The first stands still next, and goes on when
+        // the table of the second is at its end.
+        let one = |n: usize| vec![n];
+        let expected = [both.clone(), both, one(0), one(1), one(1), one(1), one(0)];
+        assert_eq!((&epochs[..], ended), (&expected[..], Some(SurveyEnd::Rate)));
+        // One that gained nothing before it was suspended stays so.
+        let (epochs, ended) = replayed([first, &[100.0; 6]]);
+        assert_eq!(epochs, [vec![0, 1], vec![0, 1], vec![0]]);
+        assert_eq!(ended, Some(SurveyEnd::Rate));
     }
 
     #[test]

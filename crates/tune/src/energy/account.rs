@@ -1,7 +1,7 @@
 //! Counting the joules of a run, by stage.
 
 use super::attribution::{Energy, KnownCpu, Metered, Money, StageUse};
-use measure::energy::{MachineFile, Meter, Work, family_cpu_s, meters};
+use measure::energy::{MachineFile, Meter, Work, device_meters, family_cpu_s, meters};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,7 +37,10 @@ struct StageSum {
 }
 
 struct State {
+    /// Those of the machine, each of which is an account of its own, and then those of devices.
     meters: Vec<Box<dyn Meter>>,
+    /// How many are of the machine.
+    of_machine: usize,
     begun: Instant,
     last: Instant,
     last_cpu_s: f64,
@@ -49,7 +52,9 @@ struct State {
 }
 
 impl State {
-    fn new(meters: Vec<Box<dyn Meter>>) -> State {
+    fn new(mut meters: Vec<Box<dyn Meter>>, devices: Vec<Box<dyn Meter>>) -> State {
+        let of_machine = meters.len();
+        meters.extend(devices);
         let none = StageSum {
             work: Work {
                 wall_s: 0.0,
@@ -60,6 +65,7 @@ impl State {
         let now = Instant::now();
         State {
             meters,
+            of_machine,
             begun: now,
             last: now,
             last_cpu_s: family_cpu_s(),
@@ -95,10 +101,23 @@ impl State {
         }
     }
 
-    /// The most that a meter says of the whole run.
+    /// The most that a meter of the machine says of the whole run, and the joules of all devices.
     fn most_j(&self) -> f64 {
-        let of = |meter: usize| self.sums.iter().map(|s| s.joules[meter]).sum();
-        (0..self.meters.len()).map(of).fold(0.0, f64::max)
+        let of = |meter: usize| self.sums.iter().map(|s| s.joules[meter]).sum::<f64>();
+        let machine = (0..self.of_machine).map(of).fold(0.0, f64::max);
+        machine + (self.of_machine..self.meters.len()).map(of).sum::<f64>()
+    }
+
+    /// What a meter says of the stages, on a machine or devices that draw so much when idle.
+    fn metered(&self, meter: usize, idle_w: f64, known: &KnownCpu) -> Metered {
+        let stages = Stage::NAMES.iter().zip(&self.sums);
+        let stages = stages.map(|(name, sum)| StageUse {
+            name,
+            work: sum.work,
+            joules: sum.joules[meter],
+        });
+        let stages: Vec<StageUse> = stages.collect();
+        Metered::of(self.meters[meter].source(), idle_w, &stages, known)
     }
 }
 
@@ -127,11 +146,12 @@ impl Account {
     /// Counts by the meters of this machine, of which the file tells.
     pub fn new(file: MachineFile) -> Account {
         let meters = meters(&file);
-        Account::by(file, meters)
+        Account::by(file, meters, device_meters())
     }
 
-    fn by(file: MachineFile, meters: Vec<Box<dyn Meter>>) -> Account {
-        let shared: Shared = Arc::new((Mutex::new(State::new(meters)), Condvar::new()));
+    fn by(file: MachineFile, meters: Vec<Box<dyn Meter>>, devices: Vec<Box<dyn Meter>>) -> Account {
+        let state = State::new(meters, devices);
+        let shared: Shared = Arc::new((Mutex::new(state), Condvar::new()));
         let own = shared.clone();
         let reader = std::thread::spawn(move || {
             let mut state = locked(&own);
@@ -191,26 +211,19 @@ impl Account {
     pub(super) fn energy(&self, known: &KnownCpu) -> Energy {
         let mut state = locked(&self.shared);
         state.read();
-        let by = |i: usize| {
-            // The counter is the first meter, and the only one.
-            let idle_w = self.file.curves[i].idle_w();
-            let stages = Stage::NAMES
-                .iter()
-                .zip(&state.sums)
-                .map(|(name, sum)| StageUse {
-                    name,
-                    work: sum.work,
-                    joules: sum.joules[i],
-                });
-            let stages: Vec<StageUse> = stages.collect();
-            Metered::of(state.meters[i].source(), idle_w, &stages, known)
-        };
+        // The counter is the first meter of the machine, and the only one.
+        let by = |i: usize| state.metered(i, self.file.curves[i].idle_w(), known);
+        // What an idle device draws is not known.
+        let of_device = |i: usize| state.metered(i, 0.0, known);
         let wall_s = (state.last - state.begun).as_secs_f64();
         Energy {
             estimated: state.meters.iter().any(|m| m.is_estimate()),
             usual: self.file.usual,
             wall_s,
-            by: (0..state.meters.len()).map(by).collect(),
+            by: (0..state.of_machine).map(by).collect(),
+            devices: (state.of_machine..state.meters.len())
+                .map(of_device)
+                .collect(),
             money: self.file.price.clone().map(|price| Money {
                 amount: price.per_hour * wall_s / 3600.0,
                 price,
@@ -241,7 +254,7 @@ mod tests {
     fn account(file: MachineFile) -> Account {
         let estimate = |c: &PowerCurve| -> Box<dyn Meter> { Box::new(Estimate::new(c.clone())) };
         let meters = file.curves.iter().map(estimate).collect();
-        Account::by(file, meters)
+        Account::by(file, meters, vec![])
     }
 
     #[test]
@@ -289,6 +302,44 @@ mod tests {
         assert!((19.5..20.5).contains(&lasts), "{lasts}");
     }
 
+    /// Uses 50 J between two readings.
+    struct Device;
+
+    impl Meter for Device {
+        fn source(&self) -> &'static str {
+            "device"
+        }
+
+        fn is_estimate(&self) -> bool {
+            false
+        }
+
+        fn read_j(&mut self, _: &Work) -> std::io::Result<f64> {
+            Ok(50.0)
+        }
+    }
+
+    #[test]
+    fn devices_have_phases_of_their_own_and_come_on_top() {
+        let usual = MachineFile::usual(1);
+        let meters = usual.curves.iter();
+        let meters = meters.map(|c| -> Box<dyn Meter> { Box::new(Estimate::new(c.clone())) });
+        let account = Account::by(usual.clone(), meters.collect(), vec![Box::new(Device)]);
+        account.enter(Stage::Model);
+        let most_j = account.used_j();
+        let energy = account.energy(&KnownCpu::default());
+        let [device] = &energy.devices[..] else {
+            panic!("one device: {:?}", energy.devices);
+        };
+        assert_eq!((energy.by.len(), energy.estimated), (2, true));
+        assert_eq!((device.joules, device.idle_j), (150.0, 0.0));
+        assert_eq!(
+            (device.phases["defaults"], device.phases["model"]),
+            (50.0, 100.0)
+        );
+        assert!((100.0..150.0).contains(&most_j), "{most_j}");
+    }
+
     struct Broken;
 
     impl Meter for Broken {
@@ -307,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_meter_that_cannot_be_read_is_said() {
-        let account = Account::by(MachineFile::usual(1), vec![Box::new(Broken)]);
+        let account = Account::by(MachineFile::usual(1), vec![Box::new(Broken)], vec![]);
         let energy = account.energy(&KnownCpu::default());
         assert_eq!(energy.failed.as_deref(), Some("gone"));
         assert_eq!((energy.by[0].joules, energy.estimated), (0.0, false));

@@ -18,8 +18,11 @@ pub struct Energy {
     /// Whether idle and estimated power are those of a usual machine, as no file declares them.
     pub usual: bool,
     pub wall_s: f64,
-    /// By the counter, or by each of two curves.
+    /// Of the machine without its devices, by the counter, or by each of two curves.
     pub by: Vec<Metered>,
+    /// Of devices that count their joules, which come on top.
+    #[serde(default)]
+    pub devices: Vec<Metered>,
     pub money: Option<Money>,
     /// Why a meter could not be read in the end.
     pub failed: Option<String>,
@@ -45,7 +48,7 @@ pub struct Metered {
     pub tasks: BTreeMap<String, f64>,
     /// Above idle, in the search: what a candidate used is its CPU time times this.
     pub joules_per_cpu_s: f64,
-    /// Megajoules for every millisecond by which the model is faster; none if it is not.
+    /// Megajoules, with those of all devices, for every millisecond by which the model is faster; none if it is not.
     pub mj_per_ms: Option<f64>,
 }
 
@@ -195,8 +198,9 @@ impl Run<'_> {
         let mut energy = account.energy(&KnownCpu::of(&rows, self.filter_cpu_ns));
         let gained_ms = report.latency_default_ms - report.latency_after_ms;
         if report.changed && gained_ms > 0.0 {
+            let devices_j: f64 = energy.devices.iter().map(|d| d.joules).sum();
             for by in &mut energy.by {
-                by.mj_per_ms = Some(by.joules / 1e6 / gained_ms);
+                by.mj_per_ms = Some((by.joules + devices_j) / 1e6 / gained_ms);
             }
         }
         Ok(Some(energy))

@@ -5,22 +5,21 @@ use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
 use search::Context;
 
-/// Share that is dropped: about what `cold` drops (ADR 0041).
-const DROPPED: f64 = 0.1;
-
-/// Drops a tenth of all candidates, whatever they are.
+/// Drops a share of all candidates, whatever they are.
 #[derive(Debug)]
 pub struct Chance {
     draws: Draws,
+    share: f64,
 }
 
 impl Chance {
     pub const NAME: &str = "chance";
 
     /// For the search of a task with a seed.
-    pub fn new(task: &str, seed: u64) -> Chance {
+    pub fn new(task: &str, seed: u64, share: f64) -> Chance {
         Chance {
             draws: Draws::new(Chance::NAME, task, seed),
+            share: share.clamp(0.0, 1.0),
         }
     }
 }
@@ -35,7 +34,7 @@ impl Filter for Chance {
     }
 
     fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
-        let one = |t: &Trial| match self.draws.picks(&t.point, DROPPED) {
+        let one = |t: &Trial| match self.draws.picks(&t.point, self.share) {
             true => Verdict::Drop {
                 why: "by chance".into(),
             },
@@ -51,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_is_dropped() {
+    fn the_share_is_dropped() {
         let trials: Vec<Trial> = (0..2000).map(|n| trial(n, [n, 0])).collect();
-        let verdicts = Chance::new("task", 1).judge(&context(&space()), &trials);
+        let verdicts = Chance::new("task", 1, 0.4).judge(&context(&space()), &trials);
         let dropped = verdicts
             .iter()
             .filter(|v| matches!(v, Verdict::Drop { .. }));
         let dropped = dropped.count();
-        assert!((150..250).contains(&dropped), "{dropped}");
+        assert!((700..900).contains(&dropped), "{dropped}");
     }
 }

@@ -16,8 +16,7 @@ mod score;
 pub mod trained;
 
 pub use chance::Chance;
-pub use cold::{Cold, Place};
-pub(crate) use cold::{FRACTION, PASSES};
+pub use cold::{Cold, FRACTION, PASSES, Place};
 pub use distinct::Distinct;
 pub(crate) use draws::Draws;
 pub use loops::Loops;
@@ -66,8 +65,9 @@ pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send
 
 /// Every filter: its name, and what makes one.
 pub const FILTERS: [(&str, MakeFilter); 6] = [
-    (Chance::NAME, |_, parts| {
-        Ok(Box::new(Chance::new(&parts.key, parts.seed)))
+    (Chance::NAME, |options, parts| {
+        let share = options.chance;
+        Ok(Box::new(Chance::new(&parts.key, parts.seed, share)))
     }),
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());

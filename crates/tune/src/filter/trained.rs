@@ -4,15 +4,22 @@
 //! target and machine; and which records are bad. It learns the logarithm of the latency over the mean of its
 //! search's, as searches are told apart by their tasks anyway.
 
-use super::cold::{FRACTION, PASSES, Place, bad_neighbours, direction};
+use super::cold::{FRACTION, LEAST_BAD, NEAREST, PASSES, Place, bad, direction, nearest};
 use crate::error::{Error, Result};
+use crate::record;
 use learn::{LoadError, NamedNetwork, NamedRow};
 use search::{Label, label};
 use std::collections::{BTreeMap, HashMap};
 use store::{Arg, MEASURING, Outcome, Record, RecordQuery, Store, TargetKey, Task};
 
 /// How rows are made; a network is of one version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Candidates of a batch when a search is replayed.
+const BATCH: usize = 16;
+
+/// Nearest known candidates of which the filter `cold` counts the bad ones, and how many of these make it drop one.
+pub const RULE: (usize, usize) = (NEAREST, LEAST_BAD);
 
 /// What all candidates of a search have in common.
 #[derive(Clone, Debug)]
@@ -22,29 +29,36 @@ pub struct Facts {
     pub machine: String,
 }
 
+/// The choice of one decision.
+pub struct Choice {
+    pub name: String,
+    pub index: u64,
+    /// The integers that the index stands for; none if they are not known.
+    pub value: Vec<i64>,
+}
+
 /// A word without white space.
 fn word(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join("_")
 }
 
 impl Facts {
-    /// What is said of a candidate: its algorithm, and the names and choices of its decisions.
-    pub fn row<'a>(
-        &self,
-        algorithm: &str,
-        decisions: impl Iterator<Item = (&'a str, u64)>,
-    ) -> NamedRow {
+    /// What is said of a candidate: its algorithm and its choices.
+    pub fn row(&self, algorithm: &str, choices: impl Iterator<Item = Choice>) -> NamedRow {
         let mut row = NamedRow::default();
         let mut say = |name: &str, text: &str| row.words.insert(word(name), word(text));
         say("op", &self.task.op);
         say("algorithm", algorithm);
         say("cpu", &self.target.cpu);
         say("machine", &self.machine);
-        for (name, choice) in decisions {
-            say(&format!("knob:{name}"), &choice.to_string());
-        }
         let log = |n: f64| n.abs().ln_1p();
         let mut count = |name: String, n: f64| row.numbers.insert(word(&name), log(n));
+        for choice in choices {
+            say(&format!("knob:{}", choice.name), &choice.index.to_string());
+            for (i, n) in choice.value.iter().enumerate() {
+                count(format!("knob:{}.{i}", choice.name), *n as f64);
+            }
+        }
         for (name, arg) in &self.task.args {
             if let Arg::Int(n) = arg {
                 count(format!("arg:{name}"), *n as f64);
@@ -68,8 +82,9 @@ impl Facts {
 /// A candidate that a store knows.
 pub struct Example {
     pub row: NamedRow,
-    /// Key of its task.
+    /// Key of its task, and the number of its search.
     pub task: String,
+    pub search: usize,
     /// Its run and number.
     pub name: String,
     /// Logarithm of its latency over the mean of its search's; none of one that failed.
@@ -89,6 +104,31 @@ fn answer(r: &Record) -> Option<Option<f64>> {
     );
     let counts = answered && !r.final_ && MEASURING.contains(&r.evaluator.as_str());
     counts.then(|| r.outcome.median_ns().map(|ns| ns as f64))
+}
+
+/// The choices of a record. The sketch is no choice of these: the algorithm says it.
+fn choices(r: &Record) -> Vec<Choice> {
+    let trace = schedule::parse(&r.trace).unwrap_or_default();
+    let of_record = r.decisions.iter().filter(|d| d.name != record::SKETCH);
+    let value = |d: &store::Decision| {
+        let known = trace
+            .decisions
+            .iter()
+            .find(|of_trace| of_trace.name == d.name);
+        known.map_or(vec![], |known| known.value.clone())
+    };
+    of_record
+        .map(|d| Choice {
+            name: d.name.clone(),
+            index: d.index,
+            value: value(d),
+        })
+        .collect()
+}
+
+fn labels(costs: &[Option<f64>]) -> Result<Vec<Label>> {
+    let labelled = label(costs, FRACTION, PASSES);
+    Ok(labelled.map_err(|e| Error::new(e.to_string()))?.labels)
 }
 
 /// All candidates that a store knows.
@@ -111,7 +151,7 @@ pub fn examples(store: &Store) -> Result<Vec<Example>> {
         }
     }
     let mut all = Vec::new();
-    for ([task, target, machine, _], records) in groups {
+    for (search, ([task, target, machine, _], records)) in groups.into_iter().enumerate() {
         let (Some(of_task), Some(target)) = (tasks.get(&task), targets.get(&target)) else {
             continue;
         };
@@ -121,16 +161,14 @@ pub fn examples(store: &Store) -> Result<Vec<Example>> {
             machine,
         };
         let costs: Vec<Option<f64>> = records.iter().map(|(_, ns)| *ns).collect();
-        let labels = label(&costs, FRACTION, PASSES)
-            .map_err(|e| Error::new(e.to_string()))?
-            .labels;
+        let labels = labels(&costs)?;
         let logs: Vec<f64> = costs.iter().flatten().map(|ns| ns.max(1.0).ln()).collect();
         let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
         for ((r, ns), label) in records.iter().zip(labels) {
-            let decisions = r.decisions.iter().map(|d| (d.name.as_str(), d.index));
             all.push(Example {
-                row: facts.row(&r.algorithm, decisions),
+                row: facts.row(&r.algorithm, choices(r).into_iter()),
                 task: task.clone(),
+                search,
                 name: format!("{} {}", r.run_id, r.trial),
                 cost: ns.map(|ns| ns.max(1.0).ln() - mean),
                 bad: label != Label::Hot,
@@ -150,13 +188,12 @@ pub struct Trained {
 impl Trained {
     /// Of a network and the candidates whose neighbours new ones may be.
     fn new(network: NamedNetwork, known: &[Example]) -> Trained {
-        let place = |e: &Example| Place {
-            at: direction(network.place(&e.row)),
-            bad: e.bad,
-            name: e.name.clone(),
+        let mut trained = Trained {
+            network,
+            places: vec![],
         };
-        let places = known.iter().map(place).collect();
-        Trained { network, places }
+        trained.places = known.iter().map(|e| trained.place(e)).collect();
+        trained
     }
 
     /// Of a network as [`Trained::text`] gives it.
@@ -172,10 +209,37 @@ impl Trained {
         learn::save(&self.network, VERSION)
     }
 
-    /// Whether all of a candidate's nearest known ones are bad.
-    pub fn is_cold(&self, row: &NamedRow) -> bool {
-        let own = direction(self.network.place(row));
-        bad_neighbours(&own, self.places.iter()).is_some()
+    /// Of each candidate of a search how many of its nearest known ones are bad. Candidates come in batches, and the answers of
+    /// those before a batch are known, as they are in a run.
+    ///
+    /// # Errors
+    /// If a cost is no number.
+    pub fn bad_neighbours(&self, search: &[&Example]) -> Result<Vec<usize>> {
+        let mut own: Vec<Place> = Vec::new();
+        let mut counts = Vec::new();
+        for batch in search.chunks(BATCH) {
+            for e in batch {
+                let at = direction(self.network.place(&e.row));
+                let found = nearest(&at, own.iter().chain(&self.places));
+                counts.push(found.map_or(0, |found| bad(&found)));
+            }
+            let told = &search[..counts.len()];
+            let costs: Vec<Option<f64>> = told.iter().map(|e| Some(e.cost?.exp())).collect();
+            let labels = labels(&costs)?;
+            own.extend(batch.iter().map(|e| self.place(e)));
+            for (place, label) in own.iter_mut().zip(labels) {
+                place.bad = label != Label::Hot;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn place(&self, e: &Example) -> Place {
+        Place {
+            at: direction(self.network.place(&e.row)),
+            bad: e.bad,
+            name: e.name.clone(),
+        }
     }
 
     /// Trains on candidates that have a latency.
@@ -226,14 +290,23 @@ mod tests {
         }
     }
 
+    fn choice((name, index): (&str, u64)) -> Choice {
+        Choice {
+            name: name.into(),
+            index,
+            value: vec![index as i64],
+        }
+    }
+
     /// Of two tasks: candidates whose first decision is odd are slow.
     fn trained() -> Trained {
         let of_task = |m| {
             let facts = facts(m);
             let points = (0..9).flat_map(|a| (0..9).map(move |b| (a, b)));
             let example = |(a, b): (u64, u64)| Example {
-                row: facts.row("table", [("a", a), ("b", b)].into_iter()),
+                row: facts.row("table", [("a", a), ("b", b)].map(choice).into_iter()),
                 task: facts.task.key.clone(),
+                search: 0,
                 name: format!("{m} {a} {b}"),
                 cost: Some(if a % 2 == 1 { 2.0 } else { -2.0 } + b as f64 * 0.01),
                 bad: a % 2 == 1,

@@ -2,6 +2,7 @@
 
 use super::parse::parse_threads;
 use ir::{ByteDot, Isa};
+use measure::energy::Meter;
 use runtime::{KernelTarget, check_target};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -115,7 +116,16 @@ struct Diagnosis {
     /// by which it took longer half of the time.
     reference_ns: u64,
     reference_spread: f64,
+    /// Counters of joules that may be read.
+    energy_counters: Vec<String>,
     compiler: String,
+}
+
+fn energy_counters() -> Vec<String> {
+    let processor = measure::energy::counter().map(|c| c.source().to_string());
+    let devices = measure::energy::device_meters();
+    let devices = devices.iter().map(|m| m.source().to_string());
+    processor.into_iter().chain(devices).collect()
 }
 
 /// Whether threads can be timed by their cycles, and why not.
@@ -153,6 +163,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         thread_clock_bias: clock.bias,
         reference_ns: clock.reference_ns,
         reference_spread: clock.reference_spread,
+        energy_counters: energy_counters(),
         compiler: llvm::version(),
     };
     if a.json {
@@ -188,6 +199,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         "reference kernel {:.1} us at least, median +{:.2}% (runners watch the CPU's frequency with it)",
         r.reference_ns as f64 / 1e3,
         100.0 * r.reference_spread
+    ))?;
+    super::print_line(&format!(
+        "energy counters  {}",
+        match &r.energy_counters[..] {
+            [] => "none that may be read; joules are estimated".into(),
+            found => found.join(", "),
+        }
     ))?;
     super::print_line(&format!("compiler         {}", r.compiler))?;
     Ok(ExitCode::SUCCESS)

@@ -43,6 +43,13 @@ pub fn notes(e: &Energy) -> Vec<String> {
         both(e, |m| joules(m.joules)),
         source(e)
     )];
+    for d in &e.devices {
+        notes.push(format!(
+            "devices used {} more, counted by {}",
+            joules(d.joules),
+            d.source
+        ));
+    }
     let first = e.by.first();
     let largest = first.map_or(vec![], Metered::shares);
     let largest = largest.iter().filter(|(_, share)| *share >= LEAST);
@@ -83,7 +90,7 @@ pub fn phases(e: &Energy) -> Vec<Vec<String>> {
             "idle" => m.idle_j,
             name => m.phases.get(name).copied().unwrap_or(0.0),
         };
-        let cells = e.by.iter().map(|m| joules(of(m)));
+        let cells = e.by.iter().chain(&e.devices).map(|m| joules(of(m)));
         std::iter::once((*name).to_string()).chain(cells).collect()
     };
     names.iter().map(row).collect()
@@ -113,6 +120,7 @@ mod tests {
             usual: true,
             wall_s: 10.0,
             by,
+            devices: vec![],
             money: None,
             failed: None,
         }
@@ -147,10 +155,17 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_one_figure() {
-        let said = notes(&energy(vec![metered("powercap", 1e3, 2e6)], false));
+        let mut counted = energy(vec![metered("powercap", 1e3, 2e6)], false);
+        let said = notes(&counted);
         assert_eq!(said[0], "energy: 2.001 MJ, counted by powercap");
         assert_eq!(said[1], "most of the energy went to: build 100%");
         assert_eq!(said[2], "2.001 MJ for every ms gained");
+        counted.devices = vec![metered("nvml", 0.0, 5e3)];
+        assert_eq!(
+            notes(&counted)[1],
+            "devices used 5.00 kJ more, counted by nvml"
+        );
+        assert_eq!(phases(&counted)[0], ["build", "2.000 MJ", "5.00 kJ"]);
     }
 
     #[test]

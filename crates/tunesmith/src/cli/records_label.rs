@@ -189,7 +189,7 @@ fn labels(a: &Args, o: &Opened, group: &Group, all: &[Taken]) -> Result<Labels> 
 }
 
 /// Latencies over trials with the usual one; failures are at the lower end.
-fn picture(latencies: &[Option<f64>], found: &search::Labelled) -> String {
+pub(super) fn picture(latencies: &[Option<f64>], found: &search::Labelled) -> String {
     let least = latencies
         .iter()
         .flatten()

@@ -88,6 +88,8 @@ pub struct Args {
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("cold-network"))]
     cold_network: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("chance"), default_value = default("chance"), value_parser = parse_share)]
+    chance: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
     audit: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
@@ -223,6 +225,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.tuners.clone_from(&a.tuners);
     options.objective = a.objective;
     options.filters.clone_from(&a.filter);
+    options.chance = a.chance;
     options.audit = a.audit;
     options.seed = a.seed;
     options.rotate = a.rotate == "on";

@@ -94,7 +94,7 @@ fn energy(page: &mut Page, r: &Report) {
         false => "Energy of the whole command by phase",
     });
     let mut header = vec!["phase"];
-    header.extend(e.by.iter().map(|m| m.source.as_str()));
+    header.extend(e.by.iter().chain(&e.devices).map(|m| m.source.as_str()));
     page.table(&header, &energy_text::phases(e));
     page.note(&format!("Joules are {}.", energy_text::source(e)));
 }

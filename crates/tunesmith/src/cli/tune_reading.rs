@@ -69,7 +69,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 29] = [
+const MEASURING: [&str; 30] = [
     "energy",
     "cost",
     "machine-file",
@@ -81,6 +81,7 @@ const MEASURING: [&str; 29] = [
     "wanted",
     "filter",
     "cold-network",
+    "chance",
     "audit",
     "overlap",
     "learn-loops",

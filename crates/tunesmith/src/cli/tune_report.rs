@@ -309,7 +309,7 @@ fn surveyed(s: &Surveyed) -> String {
     };
     let before_last = &s.epochs[..s.epochs.len() - 1];
     let ended = match last.ended.as_deref() {
-        _ if before_last.iter().any(|e| !e.runs) => "it was suspended",
+        _ if before_last.last().is_some_and(|e| !e.runs) => "it was suspended",
         Some("goal") => "it is as fast as wanted",
         Some("rate") => "it gained too little for its cost",
         Some(_) => "no task had more to try",

@@ -91,6 +91,46 @@ fn a_replayed_study_finds_the_optimum_and_continues_where_it_was_cut_off() {
 }
 
 #[test]
+fn cold_and_chance_are_compared_at_the_same_share() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("t4.json"), table()).unwrap();
+    let (table, page) = (p.file("t4.json"), p.file("trim.html"));
+    let study = [
+        "study",
+        "strategies",
+        &table,
+        "--trials",
+        "50",
+        "--seeds",
+        "1",
+        "--strategies",
+        "random",
+    ];
+    let by = |more: &[&str]| p.json(&[&study[..], more].concat());
+    let all = by(&["--filters", "none,chance,cold", "--plot", &page]);
+    let kinds = all["trimmed"].as_array().unwrap();
+    let filters: Vec<&Value> = kinds.iter().map(|k| &k["filters"]).collect();
+    assert_eq!(filters, [&json!([]), &json!(["cold"]), &json!(["chance"])]);
+    for kind in kinds {
+        let shares = kind["candidates"].as_array().unwrap().iter();
+        let sum: f64 = shares.map(|s| s.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{kind}");
+    }
+    assert_eq!(all["searches"][0]["costs"].as_array().unwrap().len(), 50);
+    assert!(
+        std::fs::read_to_string(page)
+            .unwrap()
+            .matches("<circle")
+            .count()
+            >= 150
+    );
+    let half = by(&["--filters", "chance", "--chance", "50%"]);
+    let skipped = half["searches"][0]["skipped"].as_u64().unwrap();
+    assert!(skipped > 15, "{skipped}");
+}
+
+#[test]
 fn replayed_answers_stay_in_a_store_of_their_own() {
     let folder = TempDir::new().unwrap();
     let p = place(&folder);
@@ -137,7 +177,7 @@ fn strategies_are_scored_over_a_share_of_the_rows_and_drawn() {
         "2",
         "--strategies",
         "evolutionary,random",
-        "--plot",
+        "--curves",
         &plot,
     ];
     let figures = p.json(&study);

@@ -10,6 +10,7 @@ mod scores;
 mod select;
 mod simulate;
 mod strategies;
+mod trim;
 
 use super::knobs::{default, doc};
 use super::parse::{parse_count, parse_share, parse_threads, parse_time};

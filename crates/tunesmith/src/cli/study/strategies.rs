@@ -1,6 +1,7 @@
 //! `study strategies`: strategies and filters on recorded tables.
 
-use crate::cli::output::{Output, PICTURE, STRATEGIES as FIGURES};
+use super::trim;
+use crate::cli::output::{Output, PAGE, PICTURE, STRATEGIES as FIGURES};
 use crate::cli::parse::{parse_count, parse_share};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
@@ -14,13 +15,14 @@ use study::plots::score_curves;
 use study::strategies::{
     Cell, Comparison, Length, Recording, Summary, compare, replay_store, summaries,
 };
+use study::trimmed::trim_summaries;
 use tune::filter::filter_names;
 use tune::{Error, Result};
 
 /// Compare strategies and filters on recorded tables, without hardware; the output says *replayed*
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies a_T4.json.gz b_T4.json.gz --filters none,neighbours --seeds 20 --out study\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --strategies random"
+    after_help = "Examples:\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies a_T4.json.gz b_T4.json.gz --filters none,neighbours --seeds 20 --out study\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --filters none,cold,chance --seeds 3 --plot trim.html\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --strategies random"
 )]
 pub struct Args {
     /// Tables: T4 files (.json or .json.gz), exports of records (.jsonl), or stores
@@ -41,6 +43,9 @@ pub struct Args {
         value_name = "CHAIN,..."
     )]
     filters: Vec<String>,
+    /// Share of candidates that the filter chance drops [default: what cold dropped in the same search, else 10%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    chance: Option<f64>,
     /// Searches of each table by each strategy under each chain, with the seeds 1, 2, ...
     #[arg(long, default_value_t = 10, value_parser = parse_count::<u64>)]
     seeds: u64,
@@ -52,6 +57,9 @@ pub struct Args {
     share: Option<f64>,
     /// Draw the scores over the budget
     #[arg(long, value_name = "FILE.svg")]
+    curves: Option<PathBuf>,
+    /// A page with the hot, cold and failed candidates of the first seed of every search
+    #[arg(long, value_name = "FILE.html")]
     plot: Option<PathBuf>,
     /// Also log every ask and answer to this store, which holds replayed answers only
     #[arg(long, value_name = "FILE")]
@@ -140,8 +148,9 @@ pub fn run(a: &Args) -> Result<()> {
         chains: a.filters.iter().map(|c| chain(c)).collect::<Result<_>>()?,
         seeds: a.seeds,
         length: a.share.map_or(Length::Trials(a.trials), Length::Share),
+        chance: a.chance,
     };
-    let plot = match &a.plot {
+    let curves = match &a.curves {
         Some(path) => Some(Output::new(path, PICTURE, a.tables.clone())?),
         None => None,
     };
@@ -149,7 +158,9 @@ pub fn run(a: &Args) -> Result<()> {
         .iter()
         .map(|r| json!({"table": r.name, "rows": r.table.len()}))
         .collect();
-    let header = json!({ "kind": "replayed", "tables": tables, "trials": comparison.length });
+    let header = json!({
+        "kind": "replayed", "tables": tables, "trials": comparison.length, "chance": a.chance,
+    });
     let mut finished: Finished<Cell> = match &a.out {
         Some(folder) => Finished::open(folder, &header)?,
         None => Finished::default(),
@@ -173,22 +184,31 @@ pub fn run(a: &Args) -> Result<()> {
     progress.finish();
     done?;
     let summaries = summaries(&finished.entries);
+    let trimmed = trim_summaries(&finished.entries);
     let figures = json!({
         "kind": "replayed",
         "searches": finished.entries,
         "study": header,
         "summaries": summaries,
+        "trimmed": trimmed,
     });
+    if let Some(path) = &a.plot {
+        let out = Output::new(path, PAGE, a.tables.clone())?;
+        out.write_bytes(trim::page(&finished.entries, &trimmed)?.as_bytes())?;
+    }
     if let Some(folder) = &a.out {
         let out = Output::new(&folder.join("strategies.json"), FIGURES, a.tables.clone())?;
         out.write_bytes(figures.to_string().as_bytes())?;
     }
-    if let Some(plot) = plot {
-        plot.write_bytes(score_curves(&summaries)?.as_bytes())?;
+    if let Some(curves) = curves {
+        curves.write_bytes(score_curves(&summaries)?.as_bytes())?;
     }
     match a.json {
         true => print_json(&figures),
-        false => print(&recordings, &summaries),
+        false => {
+            print(&recordings, &summaries)?;
+            trim::print(&trimmed)
+        }
     }
 }
 
@@ -225,10 +245,7 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
         let percent = |share: f64| format!("{:.0}%", 100.0 * share);
         let mut row = vec![
             s.strategy.clone(),
-            match s.filters.is_empty() {
-                true => "none".into(),
-                false => s.filters.join("+"),
-            },
+            trim::chain_name(&s.filters),
             s.searches.to_string(),
         ];
         row.extend(regret);
