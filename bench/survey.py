@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Joules until a model has given latencies: under several budgets, tuners and filters.
 
-Every run has a store of its own, or a copy of one that exists. A network `cold.network` in the folder of --out is what the
+Every run has a store of its own, or a copy of one that exists, and an empty cache of objects. A network `cold.network` in the folder of --out is what the
 filter cold uses. A run's curve says the joules of the command when its kernels became faster. Joules to a
 latency are those of the first moment at which the sum of the kernels is as low. A latency that a run never reached has none.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 TUNERS = "evolutionary,annealing,genetic,random"
 RUNS = {
@@ -62,7 +64,12 @@ def tuned(name, args):
     if args.store:
         shutil.copy(args.store, store)
     command = [args.program, "tune", args.model, "--json", "--store", store, "--out", args.out / f"{slug}.tsm"]
-    done = subprocess.run([*command, *RUNS[name], *args.options], capture_output=True, text=True)
+    # Objects that an earlier run built would make this one cheaper.
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [*command, *RUNS[name], *args.options],
+            capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": cache},
+        )  # fmt: skip
     if done.returncode != 0:
         sys.exit(f"{name}: {done.stderr}")
     kept.write_text(done.stdout)

@@ -35,7 +35,7 @@ pub struct Outlook {
 const LITTLE: f64 = 0.005;
 const MUCH: f64 = 0.02;
 
-/// What a search of twice the time gains, for what its second half gained.
+/// What a search of twice the time gains, for what the last doubling of its time gained.
 ///
 /// Source: `bench/outlook.py`, see ADR 0032.
 const NEXT: f64 = 0.5;
@@ -51,8 +51,9 @@ impl Outlook {
         open: bool,
         compared: bool,
     ) -> Outlook {
-        let last_half = last_half(curve);
-        let expected = NEXT * last_half;
+        let last_half = gain_since(curve, 0.5);
+        // A search stands still for a while and goes on, so the mean of two doublings counts as well.
+        let expected = NEXT * last_half.max(gain_since(curve, 0.25) / 2.0);
         let hope = if !open {
             Hope::None
         } else if unmeasured > 0 || expected >= MUCH {
@@ -73,11 +74,12 @@ impl Outlook {
     }
 }
 
-fn last_half(curve: &[Moment]) -> f64 {
+/// How much faster the model became after this share of the search.
+fn gain_since(curve: &[Moment], share: f64) -> f64 {
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else {
         return 0.0;
     };
-    let at = f64::midpoint(first.s, last.s);
+    let at = first.s + share * (last.s - first.s);
     let before = curve.iter().rev().find(|m| m.s <= at);
     before.map_or(0.0, |m| (m.ms / last.ms - 1.0).max(0.0))
 }
