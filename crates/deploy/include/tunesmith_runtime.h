@@ -64,7 +64,8 @@ const char *tunesmith_version(void);
 /* Why the last call of this thread failed; "" if none did. It holds until the next failure in this thread. */
 const char *tunesmith_error(void);
 
-/* Loads a file .tsm with a pool of so many threads; 0: one for each CPU. */
+/* Loads a file .tsm with a pool of so many threads; 0: as many as it was compiled for, or one for each CPU if it does not
+ * say. */
 tunesmith_status tunesmith_load(const char *path, uint32_t threads, tunesmith_model **model);
 
 /* Frees a model; a null pointer does nothing. */

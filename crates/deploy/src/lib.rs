@@ -214,7 +214,7 @@ pub unsafe extern "C" fn tunesmith_load(
 fn load(path: &Path, threads: u32) -> Result<ModelC, String> {
     let variants = Variants::load(path).map_err(|e| e.to_string())?;
     let threads = match threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => usual_threads(&variants),
         n => n as usize,
     };
     let pool = Pool::new(threads).map_err(|e| e.to_string())?;
@@ -237,6 +237,12 @@ fn load(path: &Path, threads: u32) -> Result<ModelC, String> {
         busy: AtomicBool::new(false),
         model: UnsafeCell::new(model),
     })
+}
+
+/// The threads that a model was compiled for, or else one for each CPU.
+pub fn usual_threads(variants: &Variants) -> usize {
+    let own = variants.models()[0].threads();
+    own.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Frees a model.

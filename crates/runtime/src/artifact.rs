@@ -42,7 +42,7 @@ pub const ARTIFACT_VERSION: u32 = 8;
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
 const SINGLE_CALLS_VERSION: u32 = 6;
-/// The last version without groups of steps.
+/// The last version without groups of steps, and without a number of threads.
 const NO_GROUPS_VERSION: u32 = 7;
 
 /// How every artifact begins, of any version.
@@ -160,6 +160,8 @@ struct LaterCalls {
 struct Groups {
     /// Of each variant.
     variants: Vec<Vec<StepGroup>>,
+    /// Of each variant; 0 if the compiler did not say.
+    threads: Vec<u32>,
 }
 
 /// What stands behind [`Stored`] in a file.
@@ -239,6 +241,7 @@ fn behind_stored(
     let groups = match version <= NO_GROUPS_VERSION {
         true => Groups {
             variants: vec![vec![]; variants],
+            threads: vec![0; variants],
         },
         false => postcard::from_bytes(bytes)?,
     };
@@ -511,16 +514,20 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let behind = behind_stored(u64_at(file, 8) as u32, counts, rest);
     let behind = behind.map_err(|e| inconsistent(&e.to_string()))?;
     let Newer { algorithms, states } = behind.newer;
-    let (later, groups) = (behind.later.variants, behind.groups.variants);
+    let later = behind.later.variants;
+    let Groups {
+        variants: groups,
+        threads,
+    } = behind.groups;
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    if [states.len(), later.len(), groups.len()] != [stored.variants.len(); 3] {
+    if [states.len(), later.len(), groups.len(), threads.len()] != [stored.variants.len(); 4] {
         return Err(inconsistent(
-            "variants, their states, their calls and their groups differ in number",
+            "variants, their states, their calls, their groups and their threads differ in number",
         ));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
@@ -542,10 +549,11 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         });
     }
     let mut models = Vec::with_capacity(stored.variants.len());
+    let groups = groups.into_iter().zip(threads);
     let behind = states.into_iter().zip(later).zip(groups);
-    for (variant, ((states, later), groups)) in stored.variants.into_iter().zip(behind) {
+    for (variant, ((states, later), (groups, threads))) in stored.variants.into_iter().zip(behind) {
         let mut manifest = variant.manifest;
-        (manifest.states, manifest.groups) = (states, groups);
+        (manifest.states, manifest.groups, manifest.threads) = (states, groups, threads);
         let put = later
             .into_iter()
             .try_for_each(|calls| calls.put(&mut manifest));
@@ -703,6 +711,7 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
     let groups = models.iter().map(|m| m.manifest.groups.clone());
     let groups = Groups {
         variants: groups.collect(),
+        threads: models.iter().map(|m| m.manifest.threads).collect(),
     };
     let behind = Behind {
         newer,

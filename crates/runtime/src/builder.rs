@@ -151,8 +151,9 @@ pub struct ModelBuilder {
 }
 
 impl ModelBuilder {
-    /// Prepare entries run on `pool`.
+    /// Prepare entries run on `pool`, which has the threads that the kernels were chosen for.
     pub fn new(name: &str, target: KernelTarget, compiler: &str, pool: Arc<Pool>) -> ModelBuilder {
+        let threads = pool.threads() as u32;
         ModelBuilder {
             pool,
             manifest: Manifest {
@@ -169,6 +170,7 @@ impl ModelBuilder {
                 kernels: Vec::new(),
                 steps: Vec::new(),
                 groups: Vec::new(),
+                threads,
                 arena_bytes: 0,
             },
             constants: Vec::new(),

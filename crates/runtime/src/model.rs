@@ -239,6 +239,9 @@ pub(crate) struct Manifest {
     /// A file has them behind the manifests.
     #[serde(skip)]
     pub(crate) groups: Vec<StepGroup>,
+    /// Threads that the kernels were chosen for; 0 if the compiler did not say. A file has them behind the manifests.
+    #[serde(skip)]
+    pub(crate) threads: u32,
     pub(crate) arena_bytes: u64,
 }
 
@@ -359,6 +362,11 @@ impl CompiledModel {
     /// How exact the kernels are, in the compiler's word; empty if it did not say.
     pub fn accuracy(&self) -> &str {
         &self.manifest.accuracy
+    }
+
+    /// Threads that the kernels were chosen for, if the compiler said so. Any number of threads may run the model.
+    pub fn threads(&self) -> Option<usize> {
+        Some(self.manifest.threads as usize).filter(|n| *n > 0)
     }
 
     /// The steps that were to read and write plain tensors where others of their

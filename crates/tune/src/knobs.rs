@@ -522,7 +522,7 @@ pub static KNOBS: &[Knob] = &[
     Knob {
         name: "threads",
         kind: "count",
-        default: "all CPUs",
+        default: "all CPUs; of a compiled model the threads that it was compiled for",
         doc: "Threads of the kernels",
         source: OWN_CHOICE,
         affects_code: true,

@@ -200,5 +200,5 @@ def _result(results: ctypes.c_void_p, i: int) -> tuple[str, np.ndarray]:
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
-    """Loads a file .tsm with a pool of so many threads; without a number, one for each CPU."""
+    """Loads a file .tsm with a pool of so many threads; without a number, of as many as it was compiled for."""
     return Model(path, threads)

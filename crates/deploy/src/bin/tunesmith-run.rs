@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tensor::{Fill, Tensor, fill_tensor, read_npy_file, write_npy_file};
+use tunesmith_runtime::usual_threads;
 
 const USAGE: &str = "usage: tunesmith-run COMMAND MODEL.tsm [OPTION]...
 
@@ -18,7 +19,7 @@ commands:
   bench   measure latencies
 
 options:
-  --threads N         threads of the kernels [default: one for each CPU]
+  --threads N         threads of the kernels [default: as many as the model was compiled for]
   --variant N         of a model that was compiled at several sizes, from 0 [default: 0; `run` takes that of the inputs]
   --input NAME=FILE   run: the value of an input (.npy); all others are random
   --seed N            run, bench: seed of the random inputs [default: 1]
@@ -31,7 +32,7 @@ A compiled model is a program: run only files that you trust.
 struct Asked {
     command: String,
     model: PathBuf,
-    threads: usize,
+    threads: Option<usize>,
     variant: usize,
     inputs: Vec<(String, PathBuf)>,
     seed: u64,
@@ -53,12 +54,11 @@ fn main() -> ExitCode {
 
 /// What the command line asks for; nothing more if that was help.
 fn asked() -> Outcome<Option<Asked>> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut words = Vec::new();
     let mut asked = Asked {
         command: String::new(),
         model: PathBuf::new(),
-        threads: cpus,
+        threads: None,
         variant: 0,
         inputs: vec![],
         seed: 1,
@@ -76,7 +76,7 @@ fn asked() -> Outcome<Option<Asked>> {
                 println!("tunesmith-run {}", env!("CARGO_PKG_VERSION"));
                 return Ok(None);
             }
-            Arg::Long("threads") => asked.threads = parser.value()?.parse()?,
+            Arg::Long("threads") => asked.threads = Some(parser.value()?.parse()?),
             Arg::Long("variant") => asked.variant = parser.value()?.parse()?,
             Arg::Long("seed") => asked.seed = parser.value()?.parse()?,
             Arg::Long("out") => asked.out = Some(parser.value()?.into()),
@@ -148,7 +148,8 @@ fn info(variants: &Variants) -> Outcome<()> {
 
 /// The model, with a pool, and the variant that is asked for.
 fn loaded(asked: &Asked, variants: &Arc<Variants>) -> Outcome<Model> {
-    let mut model = Model::of(variants.clone(), Arc::new(Pool::new(asked.threads)?))?;
+    let threads = asked.threads.unwrap_or_else(|| usual_threads(variants));
+    let mut model = Model::of(variants.clone(), Arc::new(Pool::new(threads)?))?;
     let all = variants.models().len();
     if asked.variant >= all {
         return Err(format!("there is no variant {}: the model has {all}", asked.variant).into());
@@ -240,7 +241,7 @@ fn bench(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
         at(0.99),
         ms[0],
         ms.len(),
-        asked.threads
+        model.pool().threads()
     );
     Ok(())
 }

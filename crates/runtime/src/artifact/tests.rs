@@ -35,6 +35,7 @@ fn model() -> CompiledModel {
         kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
         steps: Vec::new(),
         groups: Vec::new(),
+        threads: 2,
         arena_bytes: 64,
     };
     let buffer: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(192));
@@ -99,6 +100,7 @@ fn behind(newer: Newer) -> Behind {
         },
         groups: Groups {
             variants: vec![vec![]],
+            threads: vec![2],
         },
     }
 }
@@ -132,7 +134,10 @@ fn files_of_older_versions_are_read() {
     assert_eq!(names(old), ["a", "b", "c"]);
     let several = postcard::to_extend(&of_all.later, single.clone()).unwrap();
     let old = of_version(NO_GROUPS_VERSION, &file, &several);
-    assert_eq!(names(old), ["a", "b", "c"]);
+    assert_eq!(names(old.clone()), ["a", "b", "c"]);
+    // For how many threads it was compiled is known since then.
+    assert_eq!(load(old).unwrap().threads(), None);
+    assert_eq!(load(file.clone()).unwrap().threads(), Some(2));
     // A file of this version says whether there are more calls, and whether there are groups.
     assert!(load(with_manifest(&file, &single)).is_err());
     assert!(load(with_manifest(&file, &several)).is_err());

@@ -41,6 +41,7 @@ fn manifest() -> Manifest {
         crops: Vec::new(),
         states: Vec::new(),
         kernels: vec![Arc::new(kernel)],
+        threads: 1,
         steps: vec![ModelStep {
             name: "s".into(),
             key_shape: Vec::new(),

@@ -38,7 +38,7 @@ use tune::{Error, Result};
 )]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
     /// Use no tuning records, only default schedules

@@ -37,7 +37,7 @@ use tune::{Error, Result};
 )]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]

@@ -71,6 +71,8 @@ struct ArtifactInfo {
     outputs: Vec<TensorLine>,
     accuracy: String,
     compiler: String,
+    /// That the kernels were chosen for; none if the compiler did not say.
+    threads: Option<usize>,
     cpu: String,
     triple: String,
     steps: usize,
@@ -224,6 +226,7 @@ fn artifact(path: &Path) -> Result<ArtifactInfo> {
         outputs: first.outputs().iter().map(|id| line(id, None)).collect(),
         accuracy: first.accuracy().to_string(),
         compiler: first.compiler().to_string(),
+        threads: first.threads(),
         cpu: first.target().cpu.clone(),
         triple: first.target().triple.clone(),
         steps: first.steps().len(),
@@ -362,11 +365,16 @@ fn print_model(path: &Path, m: &ModelInfo) -> Result<()> {
 
 fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
     super::print_line(&format!(
-        "{}: {} compiled by {}, accuracy {}, for {} ({})",
+        "{}: {} compiled by {}, accuracy {}, for {} of {} ({})",
         name(path),
         m.model,
         or_unknown(&m.compiler),
         or_unknown(&m.accuracy),
+        m.threads
+            .map_or("any number of threads".into(), |n| match n {
+                1 => "1 thread".into(),
+                n => format!("{n} threads"),
+            }),
         m.cpu,
         m.triple
     ))?;

@@ -177,10 +177,16 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Tune(a) => tune::run(&a),
         Command::Compile(a) => compile::run(&a),
-        Command::Bench(a) => bench::run(&a),
+        Command::Bench(mut a) => {
+            a.model.take_threads_of_artifact();
+            bench::run(&a)
+        }
         Command::Check(a) => check::run(&a),
         Command::Calibrate(a) => calibrate::run(&a),
-        Command::Explain(a) => explain::run(&a),
+        Command::Explain(mut a) => {
+            a.model.take_threads_of_artifact();
+            explain::run(&a)
+        }
         Command::Info(a) => info::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Train(a) => train::run(&a),

@@ -10,7 +10,7 @@ use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
-use runtime::Variants;
+use runtime::{ConstantMemory, Variants};
 use search::{Accuracy, SpaceKind};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -131,6 +131,16 @@ impl ModelArgs {
         };
         let is = path.extension().is_some_and(|e| e == "tsm") || begins() == Some(true);
         is.then(|| path.to_path_buf())
+    }
+
+    /// Without a flag, a compiled model has the threads that it was compiled for.
+    pub fn take_threads_of_artifact(&mut self) {
+        if let (None, Some(path)) = (self.threads, self.artifact()) {
+            // What is wrong with the file, whoever runs it says.
+            let variants = Variants::load_with(&path, ConstantMemory::Mapped).ok();
+            let threads = variants.and_then(|v| v.models()[0].threads());
+            self.threads = threads.and_then(|n| u32::try_from(n).ok());
+        }
     }
 
     /// The one variant of an artifact that has the sizes of the flags.

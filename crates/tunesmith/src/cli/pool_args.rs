@@ -9,6 +9,7 @@ use runtime::{CompiledModel, ConstantMemory, Pool, Variants};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tune::machine::Machine;
 use tune::source::Source;
 use tune::threads::{Pin, ThreadSettings};
 use tune::{Error, Result};
@@ -33,6 +34,12 @@ impl PoolArgs {
             false => ConstantMemory::Memory,
         };
         self.verify.load(artifact, constants)
+    }
+
+    /// The threads that a flag gives, or else those that the model was compiled for, or else one for each CPU.
+    pub fn threads(given: Option<usize>, variants: &Variants) -> usize {
+        let own = variants.models()[0].threads();
+        given.or(own).unwrap_or_else(|| Machine::host().cpus)
     }
 
     /// What the flags say, and the environment where they say nothing.

@@ -276,10 +276,8 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
-    let threads = a
-        .threads
-        .unwrap_or_else(|| tune::machine::Machine::host().cpus);
     let variants = Arc::new(a.pool.load(&a.artifact)?);
+    let threads = PoolArgs::threads(a.threads, &variants);
     let mut model = Model::of(variants, a.pool.pool(threads)?)?;
     let values = inputs(a, &model)?;
     let compiled = model.compiled().clone();

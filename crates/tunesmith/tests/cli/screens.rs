@@ -181,6 +181,14 @@ fn a_file_says_what_it_is() {
     let p = place(&folder);
     let compiled = p.json(&["info", &t.artifact]);
     assert_eq!(compiled["kind"], "compiled-model");
+    // Whoever runs it takes its threads, unless told otherwise.
+    assert_eq!(compiled["threads"], 1);
+    for args in [&["bench"][..], &["explain"]] {
+        let own = [args, &[t.artifact.as_str(), "--time", "0s"]].concat();
+        assert_eq!(p.json(&own)["threads"], 1);
+        let two = [&own[..], &["--threads", "2"]].concat();
+        assert_eq!(p.json(&two)["threads"], 2);
+    }
     let bytes = &compiled["bytes"];
     let causes = ["weights", "prepared", "code", "other"].map(|c| bytes[c].as_u64().unwrap());
     assert_eq!(
