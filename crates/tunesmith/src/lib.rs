@@ -97,6 +97,7 @@
 
 mod check;
 // Public for the program `tunesmith` alone, which is a crate of its own.
+mod c_object;
 #[doc(hidden)]
 pub mod cli;
 mod compile;

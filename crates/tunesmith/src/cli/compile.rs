@@ -4,15 +4,16 @@ use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
 use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads, warn_of_types};
-use super::output::{ARTIFACT, EXECUTABLE, Output};
+use super::output::{ARTIFACT, EXECUTABLE, OBJECT, Output};
 use super::parse::{parse_count, parse_time};
 use super::plan_facts::PlanFacts;
 use super::score_args::ScoreArgs;
+use crate::c_object::c_object;
 use crate::compile::{Compiled, compile_plan, join};
 use ir::Target;
-use runtime::{Pool, SigningKey};
+use runtime::{Pool, SigningKey, Variants};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ const BY_DEFAULT: &str = "default";
 /// Compile a model with the best known schedules; where none is known, with defaults derived from the machine
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith compile model.onnx --threads 4 --out model.tsm\n  tunesmith compile bert.onnx --batch 1,8 --dim seq=32,64,128 --pad batch\n  tunesmith compile mobilenet-v2 --target aarch64-neon --emit executable"
+    after_help = "Examples:\n  tunesmith compile model.onnx --threads 4 --out model.tsm\n  tunesmith compile bert.onnx --batch 1,8 --dim seq=32,64,128 --pad batch\n  tunesmith compile mobilenet-v2 --target aarch64-neon --emit executable\n  tunesmith compile mobilenet-v2 --emit c --out net.o"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -49,11 +50,14 @@ pub struct Args {
     keep_alternatives: usize,
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
     alternatives: Vec<String>,
-    /// What is written: a compiled model for `run`, or a program of one thread for the target that needs neither this
-    /// one nor a library
+    /// What is written: a compiled model for `run`; a program of one thread for the target that needs neither this
+    /// one nor a library; or an object file of one thread with a header, to be linked into a C program
     #[arg(long, value_enum, default_value_t = Emit::Artifact)]
     emit: Emit,
-    /// The file for the compiled model [default: NAME.tsm, or NAME for an executable]
+    /// With --emit c: the C compiler for the target
+    #[arg(long, value_name = "PROGRAM", default_value = "cc")]
+    cc: String,
+    /// The file for the compiled model [default: NAME.tsm, NAME for an executable, NAME.o for C]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -68,6 +72,7 @@ pub struct Args {
 enum Emit {
     Artifact,
     Executable,
+    C,
 }
 
 #[derive(Serialize)]
@@ -138,8 +143,14 @@ fn chooser<'a>(
     }))
 }
 
-/// Where the model goes, and who signs it.
-fn destination(a: &Args, name: &str) -> Result<(Output, Option<SigningKey>)> {
+/// Where the model goes, and its header if it is an object; and who signs it.
+struct Destination {
+    out: Output,
+    header: Option<Output>,
+    key: Option<SigningKey>,
+}
+
+fn destination(a: &Args, name: &str) -> Result<Destination> {
     let key = a.sign.key()?;
     let inputs = [
         a.model.files(),
@@ -150,31 +161,46 @@ fn destination(a: &Args, name: &str) -> Result<(Output, Option<SigningKey>)> {
     .concat();
     let (named, kind) = match a.emit {
         Emit::Artifact => (super::tune::artifact_path(a.out.as_deref(), name), ARTIFACT),
-        Emit::Executable if key.is_some() => {
-            return Err(Error::new("executables have no signatures")
+        _ if key.is_some() => {
+            return Err(Error::new("executables and objects have no signatures")
                 .help("sign an artifact, or leave the key out"));
         }
-        Emit::Executable if a.keep_alternatives > 1 || !a.alternatives.is_empty() => {
-            return Err(Error::new("executables have one kernel for each step")
-                .help("leave --keep-alternatives and --alternatives out, or write an artifact"));
+        _ if a.keep_alternatives > 1 || !a.alternatives.is_empty() => {
+            return Err(
+                Error::new("executables and objects have one kernel for each step")
+                    .help("leave --keep-alternatives and --alternatives out, or write an artifact"),
+            );
         }
         Emit::Executable => {
             let usual = || super::tune::artifact_path(None, name).with_extension("");
             (a.out.clone().unwrap_or_else(usual), EXECUTABLE)
         }
+        Emit::C => {
+            let usual = || super::tune::artifact_path(None, name).with_extension("o");
+            (a.out.clone().unwrap_or_else(usual), OBJECT)
+        }
     };
-    Ok((Output::new(&named, kind, inputs)?, key))
+    let header = match a.emit {
+        Emit::C => Some(Output::new(
+            &named.with_extension("h"),
+            OBJECT,
+            inputs.clone(),
+        )?),
+        _ => None,
+    };
+    let out = Output::new(&named, kind, inputs)?;
+    Ok(Destination { out, header, key })
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let target = match a.emit {
         Emit::Artifact => a.model.resolve_target(&host.machine)?,
-        Emit::Executable => a.model.target_of_executable(&host.machine)?,
+        Emit::Executable | Emit::C => a.model.target_of_executable(&host.machine)?,
     };
     let sources = a.model.sources()?;
     warn_of_types(&sources[0], &target);
-    let (out, key) = destination(a, &sources[0].name)?;
+    let destination = destination(a, &sources[0].name)?;
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
@@ -234,15 +260,38 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         variants = Some(join(variants, &dims, Arc::new(model))?);
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
-    let written = Written {
-        bytes: match a.emit {
-            Emit::Artifact => out.save(&variants, key.as_ref())?,
-            Emit::Executable => executable::write(&out, &executable::bytes(&target, &variants)?)?,
-        },
-        artifact: out.path().display().to_string(),
-    };
+    let written = write(a, &destination, &target, &variants)?;
     print_all(a.json, summaries, written)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(a: &Args, to: &Destination, target: &Target, variants: &Variants) -> Result<Written> {
+    let out = &to.out;
+    let bytes = match (a.emit, &to.header) {
+        (Emit::C, Some(header)) => {
+            let prefix = identifier(out.path());
+            let made = c_object(executable::only(variants)?, &prefix, &a.cc)?;
+            header.write_bytes(&made.header)?;
+            out.write_bytes(&made.object)?;
+            made.object.len() as u64
+        }
+        (Emit::Executable, _) => executable::write(out, &executable::bytes(target, variants)?)?,
+        _ => out.save(variants, to.key.as_ref())?,
+    };
+    let artifact = out.path().display().to_string();
+    Ok(Written { artifact, bytes })
+}
+
+/// A C identifier of a file's name.
+fn identifier(path: &Path) -> String {
+    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    let fit = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let name: String = name.chars().map(fit).collect();
+    match name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => name,
+        false => format!("model_{name}"),
+    }
 }
 
 fn print_all(json: bool, summaries: Vec<Summary>, written: Written) -> Result<()> {

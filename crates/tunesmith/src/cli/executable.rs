@@ -23,14 +23,22 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// # Errors
 /// If there are several, or the model has what executables cannot have.
 pub fn bytes(target: &Target, variants: &Variants) -> Result<Vec<u8>> {
-    let [model] = variants.models() else {
-        let n = variants.models().len();
-        return Err(Error::new(format!(
-            "an executable has one variant, and the flags give {n}"
+    of_model(target, only(variants)?)
+}
+
+/// The only variant.
+///
+/// # Errors
+/// If there are several.
+pub fn only(variants: &Variants) -> Result<&CompiledModel> {
+    match variants.models() {
+        [model] => Ok(model),
+        several => Err(Error::new(format!(
+            "an executable or an object has one variant, and the flags give {}",
+            several.len()
         ))
-        .help("give one size with each --dim and --batch"));
-    };
-    of_model(target, model)
+        .help("give one size with each --dim and --batch")),
+    }
 }
 
 fn of_model(target: &Target, model: &CompiledModel) -> Result<Vec<u8>> {

@@ -43,6 +43,13 @@ pub const EXECUTABLE: Kind = Kind {
     choose: OUT,
     streams: false,
 };
+/// Nor does anything tell it from other objects and headers.
+pub const OBJECT: Kind = Kind {
+    name: "an object file",
+    start: None,
+    choose: OUT,
+    streams: false,
+};
 pub const ARRAY: Kind = Kind {
     name: "a .npy file",
     start: Some(b"\x93NUMPY"),

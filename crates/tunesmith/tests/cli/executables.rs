@@ -1,5 +1,6 @@
 //! Whole models as executables, here and in an emulator.
 
+use super::errors::says;
 use super::program::{OP, Sandbox, place};
 use ir::{Isa, Target};
 use simulate::Emulator;
@@ -145,4 +146,80 @@ fn what_an_executable_cannot_have_is_refused() {
     if !testkit::host::runs(&Target::generic(Isa::X86Avx512)) {
         assert!(p.error(&wide).contains("AVX-512"));
     }
+}
+
+#[test]
+fn a_c_program_calls_a_model_that_is_linked_into_it() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let (op, threads) = ("op:conv2d(c=4,h=6,w=6,k=8,r=3,s=3)", "1");
+    p.ok(&[
+        "compile",
+        op,
+        "--defaults",
+        "--out",
+        "net.tsm",
+        "--threads",
+        threads,
+    ]);
+    p.ok(&["compile", op, "--defaults", "--emit", "c", "--out", "net.o"]);
+    let header = std::fs::read_to_string(folder.path().join("net.h")).unwrap();
+    assert!(header.contains("float [1, 4, 6, 6], 576 bytes"), "{header}");
+    let input: Vec<f32> = (0..144).map(|i| (i % 13) as f32 - 6.0).collect();
+    let input = Tensor::from_slice(&[1, 4, 6, 6], &input);
+    std::fs::write(folder.path().join("x.bin"), input.bytes()).unwrap();
+    write_npy_file(&folder.path().join("x.npy"), &input).unwrap();
+    let program = "
+        #include <stdio.h>
+        #include \"net.h\"
+        static float x[144], y[1000], z[1000];
+        int main(void) {
+            const void *inputs[] = {x};
+            void *outputs[] = {y};
+            if (fread(x, 4, 144, stdin) != 144) return 1;
+            if (net_run(inputs, outputs)) return 2;
+            for (int i = 0; i < 144; i++) ((float *)net_input(0))[i] = x[i];
+            if (net_invoke()) return 3;
+            const float *z = net_output(0);
+            for (int i = 0; i < COUNT; i++) if (y[i] != z[i]) return 4;
+            return fwrite(y, 4, COUNT, stdout) != COUNT;
+        }";
+    let name = p.json(&["info", "net.tsm"])["inputs"][0]["name"].clone();
+    let given = format!("{}=x.npy", name.as_str().unwrap());
+    p.ok(&["run", "net.tsm", "--input", &given, "--out", "y.npy"]);
+    let y = read_npy_file(&folder.path().join("y.npy")).unwrap();
+    let program = program
+        .replace("COUNT", &y.len().to_string())
+        .replace(", z[1000]", "");
+    std::fs::write(folder.path().join("main.c"), program).unwrap();
+    let linked = "cc -Wall -Werror main.c net.o -o main && ./main < x.bin > y.bin";
+    let mut c = std::process::Command::new("sh");
+    let out = c
+        .args(["-c", linked])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(
+        std::fs::read(folder.path().join("y.bin")).unwrap(),
+        y.bytes()
+    );
+    // Neither is replaced, and what has no C form is named.
+    says(
+        &p.error(&["compile", op, "--emit", "c", "--out", "net.o"]),
+        &["net.h is not replaced"],
+    );
+    says(
+        &p.error(&[
+            "compile",
+            op,
+            "--emit",
+            "c",
+            "--out",
+            "other.o",
+            "--cc",
+            "no-such-compiler",
+        ]),
+        &["cannot start the C compiler no-such-compiler", "--cc"],
+    );
 }
