@@ -10,8 +10,8 @@
 >>> sorted(model.run({"x": x}))
 ['y']
 >>> total = tunesmith_runtime.Selector({"exact": math.fsum, "plain": sum})
->>> {total(range(1000)) for _ in range(50)}
-{499500}
+>>> all(total(range(1000)) == 499500 for _ in range(50))
+True
 >>> [k["key"] for k in total.report()["keys"]]
 ["(('range', 1000),)"]
 """
