@@ -298,8 +298,7 @@ impl Options {
             begun: _,
             strategy: _,
             seed: _,
-            // They end a run or a candidate, or restrict the space; a candidate's time is the
-            // same under all of them.
+            // A candidate's time is the same under all of them.
             stop: _,
             interrupt: _,
             energy: _,

@@ -185,6 +185,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
+    let accuracy = requirements.accuracy;
     let chooser = chooser(a, &host, &target, sources.len())?;
     let from = Origins {
         chooser: chooser.as_ref(),
@@ -195,16 +196,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     let (mut variants, mut summaries) = (None, Vec::new());
     for source in sources {
-        let plan = source.plan_for(
-            &host.machine,
-            &target,
-            requirements.accuracy,
-            store.as_ref(),
-        )?;
+        let plan = source.plan_for(&host.machine, &target, accuracy, store.as_ref())?;
         // Whoever names algorithms wants these and no others.
         let others = a.keep_alternatives.saturating_sub(1);
-        let (accuracy, costs) = (requirements.accuracy, Costs::of_bytes());
-        let stretches = source.stretches(&plan, &target, accuracy, &costs, others)?;
+        let stretches = source.stretches(&plan, &target, accuracy, &Costs::of_bytes(), others)?;
         let from = Origins {
             stretches: &stretches,
             ..from
