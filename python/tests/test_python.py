@@ -112,10 +112,82 @@ class Packages(unittest.TestCase):
         with self.assertRaisesRegex(tunesmith.RunError, "batch is 2"):
             model(np.zeros((2, 3), np.float32))
 
+    def test_a_selector_keeps_the_fastest_callable(self):
+        path = str(Path(self.folder.name) / "decisions")
+
+        def slow(x):
+            time.sleep(0.002)
+            return x.sum()
+
+        def fast(x, scale=1):
+            return x.sum() * scale
+
+        def make(**more):
+            return tunesmith_runtime.Selector({"slow": slow, "fast": fast}, name="sums", rounds=3, decisions=path, **more)
+
+        x, total = np.ones((4, 4), np.float32), make()
+        while not any(k["decided"] for k in total.report()["keys"]):
+            self.assertEqual(total(x), 16)
+        key = total.report()["keys"][0]
+        self.assertEqual((key["decided"], key["known"], key["key"]), ("fast", False, "(('float32', (4, 4)),)"))
+        self.assertLess(key["alternatives"][1]["median_ns"], key["alternatives"][0]["median_ns"])
+        self.assertEqual(len(total.report()["keys"]), 1)
+        total.save(path)
+        again = make()
+        again(x)
+        self.assertTrue(again.report()["keys"][0]["known"])
+        with self.assertWarnsRegex(UserWarning, "`version` is nothing|`version` is , and here it is 2"):
+            other = make(version="2")
+        other(x)
+        self.assertFalse(other.report()["keys"][0]["known"])
+        # Two selectors share a file.
+        tunesmith_runtime.Selector({"only": fast}, name="other").save(path)
+        again.save(path)
+        self.assertIn("\tfast\t", Path(path).read_text())
+
+    def test_a_callable_that_fails_is_not_tried_again(self):
+        def broken(x):
+            raise ValueError(f"not for {x}")
+
+        choose = tunesmith_runtime.Selector({"broken": broken, "works": abs}, key=lambda x: x > 0)
+        with self.assertRaisesRegex(ValueError, "not for 3"):
+            choose(3)
+        self.assertEqual([choose(n) for n in (3, 4, 5)], [3, 4, 5])
+        with self.assertRaisesRegex(ValueError, "not for -1"):
+            choose(-1)
+        with self.assertRaises(TypeError):
+            choose(3, 4)
+        states = {k["key"]: [a["status"] for a in k["alternatives"]] for k in choose.report()["keys"]}
+        self.assertEqual(states["True"][0], "failed")
+        with self.assertRaisesRegex(tunesmith_runtime.ArgumentError, "no alternatives"):
+            tunesmith_runtime.Selector({})
+
+    def test_selectors_nest_and_serve_many_threads(self):
+        inner = tunesmith_runtime.Selector({"a": lambda: time.sleep(0.003), "b": lambda: None}, name="inner", rounds=2)
+        outer = tunesmith_runtime.Selector({"c": lambda: time.sleep(0.001), "d": inner}, name="outer", rounds=2)
+
+        def work():
+            for _ in range(40):
+                outer()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        key = outer.report()["keys"][0]
+        self.assertEqual((key["decided"], key["children"]), ("d", ["inner ()"]))
+        self.assertEqual(inner.report()["keys"][0]["decided"], "b")
+
     def test_a_call_costs_little(self):
         # A benchmark that prints: no time is asserted.
         self.model.input("x")[:] = self.x
-        for name, call in [("model(x)", lambda: self.model(self.x)), ("invoke()", self.model.invoke)]:
+        only = tunesmith_runtime.Selector({"nothing": lambda: None})
+        for name, call in [
+            ("model(x)", lambda: self.model(self.x)),
+            ("invoke()", self.model.invoke),
+            ("a selector of one callable", only),
+        ]:
             taken = []
             for _ in range(2000):
                 start = time.perf_counter()

@@ -33,6 +33,7 @@
 //!   [`Ticket`] that binds [`BestOf::stage`] to the same alternative.
 //! - **Nesting.** A selector that is called inside of another's alternative is found automatically. The
 //!   outer one is not judged by calls in which an inner one still tried its alternatives.
+//! - **Calls without a closure.** [`BestOf::enter`] and [`BestOf::leave`] stand around a call, for other languages.
 //! - **Decisions in files.** [`Decisions`] survive the program, so that the next run starts decided.
 
 #![forbid(unsafe_code)]
@@ -41,10 +42,12 @@ mod decisions;
 mod entry;
 mod nest;
 mod report;
+mod running;
 mod selector;
 mod table;
 
 pub use decisions::{Decisions, Refused, Validators};
 pub use nest::{Context, Inside, depth};
 pub use report::{AlternativeReport, KeyReport, Report, Status};
+pub use running::Running;
 pub use selector::{Begun, BestOf, Options, Ticket, Unfit, is_enabled, set_enabled};

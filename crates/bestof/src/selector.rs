@@ -8,8 +8,8 @@ use crate::table::Table;
 use std::cell::Cell;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 static ENABLED: AtomicBool = AtomicBool::new(true);
@@ -123,7 +123,7 @@ pub struct BestOf<K, F> {
     applies: Vec<Option<Applies<K>>>,
     synchronise: Option<Box<dyn Fn() + Send + Sync>>,
     clock: Clock,
-    known: Option<Arc<Decisions>>,
+    known: OnceLock<Arc<Decisions>>,
     table: Table<K, Entry>,
 }
 
@@ -180,6 +180,13 @@ impl Begun {
     /// Whether the time of the call is wanted. A decided call needs no clock.
     pub fn is_timed(&self) -> bool {
         self.entry.is_some()
+    }
+
+    /// Adds selectors that ran inside.
+    pub(crate) fn add_children(&self, children: Vec<String>) {
+        if let Some((entry, _)) = &self.entry {
+            entry.add_children(children);
+        }
     }
 }
 
@@ -247,7 +254,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
             options,
             synchronise: None,
             clock: Box::new(move || begin.elapsed()),
-            known: None,
+            known: OnceLock::new(),
             table: Table::new(),
         })
     }
@@ -295,8 +302,14 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// Problem sizes that these decisions know start decided.
     #[must_use]
     pub fn starting_from(mut self, known: Arc<Decisions>) -> Self {
-        self.known = Some(known);
+        self.known = OnceLock::from(known);
         self
+    }
+
+    /// As [`BestOf::starting_from`], for problem sizes that have not been met. False if the selector has
+    /// decisions to start from already: these stay.
+    pub fn start_from(&self, known: Arc<Decisions>) -> bool {
+        self.known.set(known).is_ok()
     }
 
     pub fn name(&self) -> &str {
@@ -508,7 +521,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
                 continue;
             };
             let (samples, median) = entry.evidence();
-            match &self.known {
+            match self.known.get() {
                 Some(known) if samples == 0 => into.put_as(known, &self.name, &entry.key),
                 _ => into.put(&self.name, &entry.key, name, samples as u64, median),
             }
@@ -527,7 +540,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
                 applies[0] = true;
             }
             let text = format!("{key:?}");
-            let known = self.known.as_ref().and_then(|k| k.get(&self.name, &text));
+            let known = self.known.get().and_then(|k| k.get(&self.name, &text));
             let known = known.and_then(|name| self.names.iter().position(|n| n == name));
             Entry::new(text, applies, known)
         })
@@ -631,7 +644,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         result
     }
 
-    fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         if let Some(wait) = &self.synchronise {
             wait();
         }

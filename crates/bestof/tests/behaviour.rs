@@ -321,6 +321,39 @@ fn a_parent_waits_on_the_same_alternative_until_its_child_is_decided() {
     assert_eq!(report.keys[0].children, ["test 1"]);
 }
 
+/// As in a closure: the parent waits for its child, and calls that are dropped are no samples.
+#[test]
+fn calls_between_two_moments_nest_and_may_fail() {
+    let clock = Clock::default();
+    let (outer, inner) = nested(&clock);
+    let call_inner = || {
+        let call = inner.enter(&1);
+        clock.pass([40, 10, 30][call.alternative()]);
+        inner.leave(call);
+    };
+    while outer.decision(&1).is_none() {
+        drop(outer.enter(&1));
+        let call = outer.enter(&1);
+        match call.alternative() {
+            0 => call_inner(),
+            _ => clock.pass(50),
+        }
+        outer.leave(call);
+    }
+    let report = outer.report();
+    let medians = report.keys[0].alternatives.iter().map(|a| a.median);
+    let expected = [10, 50].map(|us| Some(Duration::from_micros(us)));
+    assert_eq!(medians.collect::<Vec<_>>(), expected);
+    assert_eq!(report.keys[0].children, ["test 1"]);
+    assert_eq!((samples(&outer, 0), depth()), (vec![10, 10], 0));
+    // What was decided fails: the other one takes its place.
+    let call = outer.enter(&1);
+    let failed = call.alternative();
+    drop(call);
+    assert!(outer.fail(&1, failed));
+    assert_eq!(outer.enter(&1).alternative(), 1);
+}
+
 #[test]
 fn a_child_that_is_never_decided_blocks_no_parent_for_ever() {
     let clock = Clock::default();
@@ -459,6 +492,12 @@ fn decisions_survive_and_start_a_program_decided() {
     let mut resaved = Decisions::new();
     again.save(&mut resaved);
     assert_eq!(resaved, found);
+    // So does one that learns of them later, once.
+    let later = selector(&clock, &[10, 5], Options::default());
+    assert!(
+        later.start_from(Arc::new(found.clone())) && !later.start_from(Arc::new(found.clone()))
+    );
+    later.call(&1, |us| assert_eq!(*us, 5));
     // Whoever knows other alternatives decides anew.
     let renamed = BestOf::new("test", [("x", 1u64), ("y", 2)], Options::default()).unwrap();
     let renamed: BestOf<u32, u64> = renamed.starting_from(Arc::new(found));

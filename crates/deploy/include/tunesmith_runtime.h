@@ -1,4 +1,4 @@
-/* Runs models that Tunesmith compiled: no compiler, no Python, libc only.
+/* Runs models that Tunesmith compiled, and chooses among routines of your own: no compiler, no Python, libc only.
  *
  *     tunesmith_model *model;
  *     if (tunesmith_load("model.tsm", 0, &model)) { puts(tunesmith_error()); return 1; }
@@ -30,7 +30,7 @@ typedef int32_t tunesmith_status;
 enum {
     TUNESMITH_OK = 0,
     TUNESMITH_BAD_ARGUMENT = 1, /* a null pointer, a position beyond the last, a text that is not UTF-8 */
-    TUNESMITH_CANNOT_LOAD = 2,  /* the file is missing, damaged, of another machine or version */
+    TUNESMITH_CANNOT_LOAD = 2,  /* the file is missing, damaged, of another machine or version, or not written */
     TUNESMITH_CANNOT_RUN = 3,   /* a step failed, such as by an index out of bounds in the data */
     TUNESMITH_BUSY = 4,         /* another thread is in a call with this model */
     TUNESMITH_PANICKED = 5      /* a fault of this library */
@@ -115,6 +115,61 @@ size_t tunesmith_results_count(const tunesmith_results *results);
 /* Result i, whose pointers hold until the results are freed. */
 tunesmith_status tunesmith_result(const tunesmith_results *results, size_t i, tunesmith_value *value);
 void tunesmith_results_free(tunesmith_results *results);
+
+/* A selector: which of several routines of your own is fastest is found out while the program runs. For each key, a text of
+ * whatever can change the winner, such as "f32 64x64", the routines run in turns; after some rounds the fastest is kept.
+ *
+ *     tunesmith_call *call;
+ *     size_t at;
+ *     tunesmith_selector_begin(selector, "64x64", &call, &at);
+ *     int failed = routines[at](a, b, c);
+ *     tunesmith_selector_end(selector, call, failed ? TUNESMITH_FAILED : TUNESMITH_DONE);
+ *
+ * Threads may use one selector at once. The thread that begins a call ends it. Selectors that are used meanwhile in this
+ * thread are inside of the call, which is not judged while one of them is undecided. */
+typedef struct tunesmith_selector tunesmith_selector;
+typedef struct tunesmith_call tunesmith_call;
+
+typedef struct {
+    size_t rounds;        /* timed calls of each alternative before the decision; at least 1 */
+    double prune_speedup; /* an alternative that takes so many times as long as the best is dropped early; above 1 */
+    size_t prune_after;   /* complete rounds before that */
+    double margin;        /* the first alternative stays unless another takes less by this share; from 0 to below 1 */
+    const char *version;  /* of the routines: files of decisions of other versions are refused */
+} tunesmith_selector_settings;
+
+/* How a call went. */
+typedef int32_t tunesmith_outcome;
+enum {
+    TUNESMITH_DONE = 0,
+    TUNESMITH_FAILED = 1,   /* the alternative is not tried again for this key while another one is left */
+    TUNESMITH_DISCARDED = 2 /* the time of this call says nothing */
+};
+
+/* The usual settings, with an empty version. */
+void tunesmith_selector_defaults(tunesmith_selector_settings *settings);
+
+/* A selector among alternatives of these names, the first of which is the default. Without settings, the usual ones. */
+tunesmith_status tunesmith_selector_new(const char *name, const char *const *alternatives, size_t count,
+                                        const tunesmith_selector_settings *settings, tunesmith_selector **selector);
+void tunesmith_selector_free(tunesmith_selector *selector);
+
+/* Begins a call, which is timed from here on: the position of the alternative to run, and what ends the call. */
+tunesmith_status tunesmith_selector_begin(const tunesmith_selector *selector, const char *key, tunesmith_call **call,
+                                          size_t *alternative);
+/* Ends a call, which no longer exists then. After TUNESMITH_BAD_ARGUMENT it has not ended. */
+tunesmith_status tunesmith_selector_end(const tunesmith_selector *selector, tunesmith_call *call,
+                                        tunesmith_outcome outcome);
+
+/* What was found so far, as a JSON text that tunesmith_text_free frees. */
+tunesmith_status tunesmith_selector_report(const tunesmith_selector *selector, char **json);
+void tunesmith_text_free(char *text);
+
+/* Keys that the file knows start decided, unless they were met before. A file of another machine, number of CPUs or version
+ * is refused: TUNESMITH_CANNOT_LOAD. */
+tunesmith_status tunesmith_selector_load(const tunesmith_selector *selector, const char *path);
+/* Writes what was decided. Decisions of other selectors stay in the file, if they hold here. */
+tunesmith_status tunesmith_selector_save(const tunesmith_selector *selector, const char *path);
 
 #ifdef __cplusplus
 }

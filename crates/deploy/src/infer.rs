@@ -1,7 +1,9 @@
 //! Inference on tensors of any size that the model has, by name.
 
-use crate::{Fallible, ModelC, Status, TYPES, bad, cannot_run, handle, status, text, type_number};
-use std::ffi::{CStr, CString, c_char, c_void};
+use crate::{
+    Fallible, ModelC, Status, TYPES, bad, cannot_run, handle, status, text, type_number, words,
+};
+use std::ffi::{CString, c_char, c_void};
 use std::ptr::null;
 use tensor::Tensor;
 
@@ -26,14 +28,11 @@ impl ValueC {
     /// # Safety
     /// Its pointers are null or lead to a text, `rank` sizes, and as many elements as these say.
     unsafe fn tensor(&self) -> Fallible<(String, Tensor)> {
-        if self.name.is_null() || (self.shape.is_null() && self.rank > 0) {
-            return bad("the name or the shape of an input is a null pointer");
-        }
         // SAFETY: as the caller promises.
-        let name = unsafe { CStr::from_ptr(self.name) };
-        let Ok(name) = name.to_str() else {
-            return bad("the name of an input is not UTF-8");
-        };
+        let name = unsafe { words(self.name, "the name of an input") }?;
+        if self.shape.is_null() && self.rank > 0 {
+            return bad(format!("the shape of input `{name}` is a null pointer"));
+        }
         let Some((dtype, _)) = TYPES.iter().find(|(_, number)| *number == self.ty) else {
             return bad(format!(
                 "input `{name}` has a type {} that is not known",

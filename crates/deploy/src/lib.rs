@@ -5,10 +5,17 @@
 //! with a text, but for pointers that are none.
 
 mod infer;
+mod selector;
 
 pub use infer::{
     ResultsC, ValueC, tunesmith_infer, tunesmith_result, tunesmith_results_count,
     tunesmith_results_free,
+};
+pub use selector::{
+    CallC, SelectorC, SettingsC, tunesmith_selector_begin, tunesmith_selector_defaults,
+    tunesmith_selector_end, tunesmith_selector_free, tunesmith_selector_load,
+    tunesmith_selector_new, tunesmith_selector_report, tunesmith_selector_save,
+    tunesmith_text_free,
 };
 
 use runtime::{Model, Pool, RunError, Variants};
@@ -86,6 +93,20 @@ fn status(call: impl FnOnce() -> Fallible<()>) -> Status {
 
 fn bad<T>(why: impl Into<String>) -> Fallible<T> {
     Err((BAD_ARGUMENT, why.into()))
+}
+
+/// A text of the caller.
+///
+/// # Safety
+/// It is null or ends with a zero.
+unsafe fn words<'a>(of: *const c_char, what: &str) -> Fallible<&'a str> {
+    if of.is_null() {
+        return bad(format!("{what} is a null pointer"));
+    }
+    // SAFETY: see above.
+    let text = unsafe { CStr::from_ptr(of) };
+    text.to_str()
+        .or_else(|_| bad(format!("{what} is not UTF-8")))
 }
 
 /// The model of a handle.
@@ -196,14 +217,11 @@ pub unsafe extern "C" fn tunesmith_load(
     to: *mut *mut ModelC,
 ) -> Status {
     status(|| {
-        if path.is_null() || to.is_null() {
-            return bad("the path, or the place for the model, is a null pointer");
+        // SAFETY: as the caller promises.
+        let path = unsafe { words(path, "the path") }?;
+        if to.is_null() {
+            return bad("the place for the model is a null pointer");
         }
-        // SAFETY: it ends with a zero.
-        let path = unsafe { CStr::from_ptr(path) };
-        let Ok(path) = path.to_str() else {
-            return bad("the path is not UTF-8");
-        };
         let model = load(Path::new(path), threads).map_err(|why| (CANNOT_LOAD, why))?;
         // SAFETY: it has room for a pointer.
         unsafe { to.write(Box::into_raw(Box::new(model))) };

@@ -137,6 +137,91 @@ fn a_cpp_program_runs_two_models_at_once() {
 }
 
 #[test]
+fn a_c_program_chooses_among_its_own_routines_and_starts_decided() {
+    let folder = tempdir().unwrap();
+    let program = linked(&folder, "cc", "select.c", false);
+    let decisions = folder.path().join("decisions");
+    let run = || {
+        let out = Command::new(&program).arg(&decisions).output().unwrap();
+        assert!(out.status.success(), "{:?}", said(&out));
+        said(&out).0
+    };
+    let first = run();
+    assert!(first.starts_with("deciding anew\n"), "{first}");
+    for fact in [
+        r#""key": "4096", "decided": "once", "known": false"#,
+        r#"{"name": "not at all", "status": "failed", "samples": 0,"#,
+    ] {
+        assert!(first.contains(fact), "{first}");
+    }
+    let second = run();
+    assert!(
+        second.contains(r#""decided": "once", "known": true"#),
+        "{second}"
+    );
+    std::fs::write(&decisions, "something else\n").unwrap();
+    assert!(run().starts_with("deciding anew\n"));
+}
+
+/// What C gets wrong is an error with a text.
+#[test]
+fn a_selector_says_what_is_wrong() {
+    use std::ptr::{null, null_mut};
+    use tunesmith_runtime::*;
+    let says = |status, words: &str| {
+        // SAFETY: the text holds until the next failure in this thread.
+        let text = unsafe { std::ffi::CStr::from_ptr(tunesmith_error()) };
+        assert!(
+            status == 1 && text.to_str().unwrap().contains(words),
+            "{text:?}"
+        );
+    };
+    let names = [c"a".as_ptr(), c"a".as_ptr(), c"b".as_ptr()];
+    let mut selector = null_mut();
+    let (mut call, mut at) = (null_mut(), 0);
+    // SAFETY: pointers are null or of the kinds that the functions take, and each handle is freed once.
+    unsafe {
+        let mut new = |names: &[_], name| {
+            let (names, count) = (names.as_ptr(), names.len());
+            tunesmith_selector_new(name, names, count, null(), &mut selector)
+        };
+        says(
+            new(&names[..2], c"s".as_ptr()),
+            "two alternatives are called `a`",
+        );
+        says(new(&[], c"s".as_ptr()), "no alternatives");
+        says(
+            new(&names[1..], null()),
+            "the name of the selector is a null",
+        );
+        assert_eq!(new(&names[1..], c"s".as_ptr()), 0);
+        let mut begin = |s, key| tunesmith_selector_begin(s, key, &mut call, &mut at);
+        says(begin(selector, null()), "the key is a null pointer");
+        says(
+            begin(null_mut(), c"k".as_ptr()),
+            "the selector is a null pointer",
+        );
+        assert_eq!(begin(selector, c"k".as_ptr()), 0);
+        assert_eq!(at, 0);
+        says(tunesmith_selector_end(selector, call, 7), "no outcome 7");
+        says(
+            tunesmith_selector_end(selector, null_mut(), 0),
+            "the call is a null",
+        );
+        let handles = (selector as usize, call as usize);
+        let elsewhere = std::thread::spawn(move || {
+            says(
+                tunesmith_selector_end(handles.0 as *const _, handles.1 as *mut _, 0),
+                "another thread began this call",
+            );
+        });
+        elsewhere.join().unwrap();
+        assert_eq!(tunesmith_selector_end(selector, call, 2), 0);
+        tunesmith_selector_free(selector);
+    }
+}
+
+#[test]
 fn the_runner_describes_runs_and_measures() {
     let folder = tempdir().unwrap();
     let model = model(&folder);

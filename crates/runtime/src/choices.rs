@@ -108,6 +108,25 @@ impl CompiledModel {
     /// If a step does not have so many alternatives, or the steps of a group do not run the same set.
     #[must_use]
     pub fn with_choices(&self, choices: &[usize]) -> CompiledModel {
+        let mut manifest = self.chosen(choices);
+        drop_unused_kernels(&mut manifest);
+        place_activations(&mut manifest);
+        let constants = without_unused_constants(&mut manifest, &self.constants);
+        CompiledModel {
+            manifest,
+            constants: gathered(constants),
+        }
+    }
+
+    /// [`CompiledModel::arena_bytes`] of the model with its first alternatives alone.
+    pub fn first_arena_bytes(&self) -> u64 {
+        let mut manifest = self.chosen(&[]);
+        place_activations(&mut manifest);
+        manifest.arena_bytes
+    }
+
+    /// With one alternative a step; all else is as it was.
+    fn chosen(&self, choices: &[usize]) -> Manifest {
         let mut manifest = self.manifest.clone();
         let chosen = |at: usize| choices.get(at).copied().unwrap_or(0);
         for group in std::mem::take(&mut manifest.groups) {
@@ -123,13 +142,7 @@ impl CompiledModel {
             step.alternatives.swap(0, choice);
             step.alternatives.truncate(1);
         }
-        drop_unused_kernels(&mut manifest);
-        place_activations(&mut manifest);
-        let constants = without_unused_constants(&mut manifest, &self.constants);
-        CompiledModel {
-            manifest,
-            constants: gathered(constants),
-        }
+        manifest
     }
 }
 

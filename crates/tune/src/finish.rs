@@ -162,7 +162,7 @@ impl Run<'_> {
             target,
             requirements,
             lookup: lookup.as_ref(),
-            saves: true,
+            columns_bytes: self.options.columns_bytes,
         };
         stretched(model.stretches.clone(), most, &wanted, builders)
     }

@@ -4,6 +4,7 @@
 use crate::chooser::Chooser;
 use crate::compile::{Builders, Warning, defaults, named};
 use crate::error::Result;
+use crate::knobs::columns_bytes;
 use crate::known::{Lookup, Requirements};
 use crate::observer::Silent;
 use crate::stretches::{Stretch, Stretched, Wanted, stretched};
@@ -35,6 +36,8 @@ pub struct Origins<'a> {
     /// Prefixes of the names of algorithms that these further kernels may have, one kernel for each
     /// prefix; any algorithm, if there are none.
     pub algorithms: &'a [String],
+    /// Room for the columns that convolutions of a training step may keep, if there are several kernels a task.
+    pub columns_bytes: u64,
     /// Stretches of the plan with other layouts, if there are some to choose among.
     pub stretches: &'a [Stretch],
 }
@@ -48,6 +51,7 @@ impl<'a> Origins<'a> {
             chooser: None,
             count: 1,
             algorithms: &[],
+            columns_bytes: columns_bytes(),
             stretches: &[],
         }
     }
@@ -80,6 +84,7 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
         chooser,
         count,
         algorithms,
+        columns_bytes,
         stretches,
     } = *from;
     let fingerprint = host.machine.fingerprint();
@@ -120,12 +125,13 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
             add_alternatives(task, target, others, count, of_task, &mut builders);
         }
     }
+    let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
     let wanted = Wanted {
         base: plan,
         target,
         requirements,
         lookup: lookup.as_ref(),
-        saves: count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW)),
+        columns_bytes: if may_save { columns_bytes } else { 0 },
     };
     let stretched = stretched(stretches.to_vec(), count, &wanted, &mut builders)?;
     Ok(Kernels {

@@ -34,6 +34,11 @@ pub(crate) fn number<T: std::str::FromStr>(knob: &Knob) -> T {
     parsed.unwrap_or_else(|| panic!("the default of --{} is a number", knob.name))
 }
 
+/// The default of `keep-columns` in bytes.
+pub fn columns_bytes() -> u64 {
+    number::<u64>(knob("keep-columns")) * 1_000_000
+}
+
 /// Nothing that was measured or published says that another value is worse.
 const OWN_CHOICE: &str = "our choice";
 
@@ -213,6 +218,14 @@ pub static KNOBS: &[Knob] = &[
         default: "1",
         doc: "Kernels that the model keeps for each step, for `run` and `bench --select online`: of different algorithms with `compile`, the chosen one and finalists with `tune`, and of neighbouring steps together other layouts with both",
         source: "ADR 0036",
+        affects_code: false,
+    },
+    Knob {
+        name: "keep-columns",
+        kind: "megabytes",
+        default: "256",
+        doc: "With --keep-alternatives and a training step: room for the columns of images that all convolutions together may keep for their weight gradients, the smallest ones first; 0 keeps none. A model has that room until it has decided",
+        source: OWN_CHOICE,
         affects_code: false,
     },
     Knob {

@@ -134,6 +134,8 @@ pub struct LayoutDecision {
     pub rule: Plan,
     /// The plan to use, under default schedules.
     pub default: DefaultModel,
+    /// What steps cost, if the model was run in blocks and plain.
+    pub costs: Option<Costs>,
     pub layouts: Layouts,
 }
 
@@ -157,13 +159,15 @@ pub fn decide(
         layouts.plain = plain;
     }
     let mut default = DefaultModel::new(plan(&layouts.plain), builders, &trial.making)?;
-    let start = Instant::now();
+    let (start, mut costs) = (Instant::now(), None);
     if !layouts.known && blocked(&rule).len() > 1 && !trial.time.is_zero() {
         let end = trial.clock.layouts_end();
         builders.pool.end_by(end);
         match improve(&plan, &mut default, builders, trial, end, &mut layouts) {
-            Ok(Some(better)) => default = better,
-            Ok(None) => {}
+            Ok(tried) => {
+                default = tried.better.unwrap_or(default);
+                costs = tried.costs;
+            }
             Err(_) if trial.clock.is_stopped() => {
                 layouts.skipped = Some("the run was stopped".into());
             }
@@ -179,8 +183,17 @@ pub fn decide(
     Ok(LayoutDecision {
         rule,
         default,
+        costs,
         layouts,
     })
+}
+
+/// What trying other layouts brought, as far as time sufficed.
+#[derive(Default)]
+struct Tried {
+    costs: Option<Costs>,
+    /// The default model of the best plan found, if it is faster than the one in blocks.
+    better: Option<DefaultModel>,
 }
 
 fn over(end: Option<Instant>) -> bool {
@@ -196,7 +209,7 @@ fn too_long(needed: Duration, end: Option<Instant>) -> Option<String> {
     })
 }
 
-/// The default model of the best plan found, if it is faster than the one in blocks.
+/// Looks for a better plan than the one in blocks.
 fn improve(
     plan: &impl Fn(&[String]) -> Plan,
     in_blocks: &mut DefaultModel,
@@ -204,7 +217,7 @@ fn improve(
     trial: &LayoutTrial<'_>,
     end: Option<Instant>,
     found: &mut Layouts,
-) -> Result<Option<DefaultModel>> {
+) -> Result<Tried> {
     let Size {
         building,
         assembling,
@@ -212,7 +225,7 @@ fn improve(
     } = in_blocks.size;
     found.skipped = too_long(building + assembling + 3 * inference, end);
     if found.skipped.is_some() {
-        return Ok(None);
+        return Ok(Tried::default());
     }
     let all: Vec<String> = blocked(&in_blocks.plan).into_iter().collect();
     let mut in_rows = DefaultModel::new(plan(&all), builders, &trial.making)?;
@@ -235,12 +248,16 @@ fn improve(
     });
     let gain = 1.0 - best.ns / costs.sum(&in_blocks.plan);
     found.estimated_percent = Some(-100.0 * gain);
+    let mut tried = Tried {
+        costs: Some(costs),
+        better: None,
+    };
     if gain < LEAST_GAIN {
-        return Ok(None);
+        return Ok(tried);
     }
     found.skipped = too_long(assembling + (2 * MIN_PAIRS as u32 + 4) * inference, end);
     if found.skipped.is_some() {
-        return Ok(None);
+        return Ok(tried);
     }
     let plain: Vec<String> = best.plain.into_iter().collect();
     let mut other = DefaultModel::new(plan(&plain), builders, &trial.making)?;
@@ -250,8 +267,9 @@ fn improve(
     let better = total.latency_percent < 0.0 && total.p < SIGNIFICANT;
     if better {
         found.plain = plain;
+        tried.better = Some(other);
     }
-    Ok(better.then_some(other))
+    Ok(tried)
 }
 
 /// The least time of every step, of several runs if they fit into that time.
@@ -298,7 +316,7 @@ fn blocked(plan: &Plan) -> BTreeSet<String> {
 }
 
 /// What steps cost, in nanoseconds.
-struct Costs {
+pub struct Costs {
     /// By name, in blocks and plain.
     steps: [HashMap<String, f64>; 2],
     conversions: HashMap<String, f64>,
@@ -306,6 +324,16 @@ struct Costs {
 }
 
 impl Costs {
+    /// Where no step was timed: each takes as long as moving its operands does, a nanosecond a byte. What two plans differ in
+    /// is then their conversions.
+    pub fn of_bytes() -> Costs {
+        Costs {
+            steps: [HashMap::new(), HashMap::new()],
+            conversions: HashMap::new(),
+            conversion_ns_per_byte: 1.0,
+        }
+    }
+
     /// From a plan in blocks and a plain one, with the times of their steps.
     fn of(blocked: (&Plan, &[u64]), plain: (&Plan, &[u64])) -> Costs {
         let mut costs = Costs {
@@ -338,7 +366,7 @@ impl Costs {
     }
 
     /// What a plan of the same model would cost.
-    fn sum(&self, plan: &Plan) -> f64 {
+    pub fn sum(&self, plan: &Plan) -> f64 {
         let [blocked, plain] = &self.steps;
         let cost = |s: usize| {
             let step = &plan.steps[s];

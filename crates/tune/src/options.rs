@@ -5,7 +5,7 @@ use crate::error::{Error, Result, no_such};
 use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::filter::trained::Trained;
-use crate::knobs::{knob, number};
+use crate::knobs::{columns_bytes, knob, number};
 use crate::known::Requirements;
 use crate::objective::Objective;
 use crate::scorer::Simulator;
@@ -110,6 +110,8 @@ pub struct Options {
     /// Kernels that the model keeps for each step, at most: the chosen one, then finalists, which may be
     /// chosen among while the model runs.
     pub alternatives: usize,
+    /// Room for the columns that convolutions of a training step may keep as one of these.
+    pub columns_bytes: u64,
 }
 
 /// Most time for the choices inside the model by default, and that time where the budget is one
@@ -193,6 +195,7 @@ impl Options {
             plain: knob("plain").default == "on",
             comparing: seconds("compare-time"),
             alternatives: number(knob("keep-alternatives")),
+            columns_bytes: columns_bytes(),
             in_model: time.map_or(IN_MODEL_TRIALS, |t| (t / 10).min(IN_MODEL_MOST)),
             reading: time.map_or(Duration::ZERO, |t| (t / 10).min(READING_MOST)),
             score_cpu: None,
@@ -295,8 +298,7 @@ impl Options {
             begun: _,
             strategy: _,
             seed: _,
-            // They end a run or a candidate, or restrict the space; a candidate's time is the
-            // same under all of them.
+            // A candidate's time is the same under all of them.
             stop: _,
             interrupt: _,
             energy: _,
@@ -312,6 +314,7 @@ impl Options {
             simulator: _,
             comparing: _,
             alternatives: _,
+            columns_bytes: _,
         } = self;
         let MeasureSettings {
             policy,

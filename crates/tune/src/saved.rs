@@ -7,13 +7,12 @@
 //! are equal as expressions, or the layer is left out.
 
 use crate::compile::{Builders, named};
-use crate::known::Requirements;
-use crate::stretches::Stretch;
+use crate::stretches::{Stretch, Wanted};
 use graph::WEIGHT_GRADIENT;
 use ir::names::MAIN;
 use ir::region::program_ranges;
 use ir::simplify::simplify;
-use ir::{Block, BlockId, BufferId, Expr, ExprKind, Node, Program, Role, Target, VarId};
+use ir::{Block, BlockId, BufferId, Expr, ExprKind, Node, Program, Role, VarId};
 use plan::{Plan, PlanStep, PlanTensorId};
 use runtime::BuiltKernel;
 use schedule::{Step, Trace};
@@ -22,8 +21,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tensor::DType;
 
-/// Larger columns are not kept: they lie in memory from the forward pass to the gradient. Chosen by hand.
-const MOST_BYTES: u64 = 64 << 20;
 /// The algorithm of kernels that gather columns.
 const COLUMNS: &str = "columns";
 
@@ -39,6 +36,12 @@ pub struct Saved {
 pub struct Columns {
     pub dtype: DType,
     pub shape: Vec<usize>,
+}
+
+impl Columns {
+    pub fn bytes(&self) -> u64 {
+        (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
+    }
 }
 
 /// A kernel and its operands by the names of its parameters; none is the columns.
@@ -232,8 +235,7 @@ fn programs(plan: &Plan, steps: [&PlanStep; 2]) -> Option<([Program; 3], Columns
     let matrix = forward.program.buffer(forward.matrix);
     let elements: i64 = matrix.shape.iter().product();
     let image: i64 = forward.program.buffer(first).shape.iter().product();
-    let bytes = elements as u64 * matrix.dtype.size() as u64;
-    if elements <= image || bytes > MOST_BYTES {
+    if elements <= image {
         return None;
     }
     let columns = Columns {
@@ -259,15 +261,37 @@ fn operands(plan: &Plan, step: &PlanStep, part: &Program) -> Vec<(String, Option
     names.map(|n| (n.clone(), bound.get(&n).copied())).collect()
 }
 
-/// The layers of a plan that can keep columns, with their kernels. Steps of stretches are left out, and layers of
-/// which a kernel cannot be built.
+/// Which of these fit into so many bytes together, the smallest first.
+fn fitting(all: &[u64], mut room: u64) -> Vec<bool> {
+    let mut fits = vec![false; all.len()];
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(|i| all[*i]);
+    for i in order {
+        let Some(rest) = room.checked_sub(all[i]) else {
+            break;
+        };
+        (fits[i], room) = (true, rest);
+    }
+    fits
+}
+
+/// The layers of a plan that can keep columns, with their kernels. Steps of stretches are left out, layers for whose columns
+/// there is no room, and layers of which a kernel cannot be built.
 pub(crate) fn saved(
-    plan: &Plan,
+    wanted: &Wanted<'_>,
     stretches: &[Stretch],
-    target: &Target,
-    requirements: Requirements,
     builders: &mut Builders,
 ) -> Vec<Saved> {
+    let Wanted {
+        base: plan,
+        target,
+        requirements,
+        columns_bytes,
+        ..
+    } = *wanted;
+    if columns_bytes == 0 {
+        return Vec::new();
+    }
     let at: HashMap<&str, usize> = (0..).zip(&plan.steps).map(|(i, s)| (&*s.name, i)).collect();
     let free = |i: &usize| !stretches.iter().any(|s| s.steps.contains(i));
     let mut found = Vec::new();
@@ -281,6 +305,10 @@ pub(crate) fn saved(
             found.push(([first, last], parts, columns));
         }
     }
+    // All columns lie in memory at once, between the forward pass and the gradients.
+    let bytes: Vec<u64> = found.iter().map(|(_, _, c)| c.bytes()).collect();
+    let mut fits = fitting(&bytes, columns_bytes).into_iter();
+    found.retain(|_| fits.next() == Some(true));
     let mut asked: HashMap<String, (u64, Candidate)> = HashMap::new();
     for part in found.iter().flat_map(|(_, parts, _)| parts) {
         let text = ir::text::print(part);
@@ -322,4 +350,17 @@ pub(crate) fn saved(
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_columns_have_room_first() {
+        assert_eq!(fitting(&[8, 2, 5, 2], 9), [false, true, true, true]);
+        assert_eq!(fitting(&[8, 2, 5, 2], 8), [false, true, false, true]);
+        assert_eq!(fitting(&[8, 2], 10), [true, true]);
+        assert_eq!(fitting(&[1], 0), [false]);
+    }
 }

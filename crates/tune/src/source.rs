@@ -1,6 +1,7 @@
 //! A model to be tuned or compiled, and how it is planned.
 
 use crate::error::{Error, Result};
+use crate::layouts::Costs;
 use crate::stretches::{Stretch, stretches};
 use graph::{Model, NamedDim, Requantised, Rows};
 use ir::Target;
@@ -147,7 +148,7 @@ impl Source {
         }
     }
 
-    /// The stretches of a plan of the model that can run in other layouts, at most so many each.
+    /// The stretches of a plan of the model that cost less in other layouts, at most so many each.
     ///
     /// # Errors
     /// If the model cannot be planned.
@@ -156,6 +157,7 @@ impl Source {
         plan: &Plan,
         target: &Target,
         accuracy: Accuracy,
+        costs: &Costs,
         most: usize,
     ) -> Result<Vec<Stretch>> {
         if most == 0 || self.layouts == LayoutPolicy::Plain {
@@ -163,7 +165,7 @@ impl Source {
         }
         let grouped = self.grouped(accuracy)?;
         let planned = |plain: &[String]| grouped.plan(target, &self.options(plain));
-        Ok(stretches(plan, &planned, most))
+        Ok(stretches(plan, &planned, costs, most))
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.

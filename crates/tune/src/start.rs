@@ -7,7 +7,7 @@ use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::{Error, Result};
 use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
-use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
+use crate::layouts::{self, Costs, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
 use crate::resume::{Answers, Earlier, earlier, noted};
 use crate::run::{Job, Log, Run};
@@ -82,6 +82,7 @@ pub fn prepare(
         let LayoutDecision {
             rule,
             default,
+            costs,
             layouts,
         } = match decide(r.source, store, &mut builders, &trial) {
             // What builders say then is that they were ended.
@@ -90,8 +91,9 @@ pub fn prepare(
         };
         let (plan, accuracy) = (&default.plan, trial.making.allowed.accuracy);
         let others = options.alternatives.saturating_sub(1);
+        let costs = costs.unwrap_or_else(Costs::of_bytes);
         let prepared = Prepared {
-            stretches: r.source.stretches(plan, r.target, accuracy, others)?,
+            stretches: (r.source).stretches(plan, r.target, accuracy, &costs, others)?,
             rule,
             layouts,
             plan: default.plan.clone(),

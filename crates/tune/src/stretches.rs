@@ -8,27 +8,26 @@
 use crate::compile::{Builders, defaults, named};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
-use crate::layouts::{neighbours, units};
+use crate::layouts::{Costs, neighbours, units};
 use crate::saved::{Saved, saved};
 use ir::Target;
 use plan::{Layout, Plan, PlanStep, PlanTensorId, Task, TensorKind};
 use runtime::BuiltKernel;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::slice::from_ref;
 use std::sync::Arc;
 
-/// A longer stretch is not made: its steps would choose together among too few alternatives.
-const MOST_STEPS: usize = 3;
-/// Other layouts move at most so many more bytes, as a share of what the steps move.
-const MOST_MORE: f64 = 1.0;
+/// One step has no neighbour to save a conversion with. The steps of a long stretch would choose together among too few
+/// alternatives.
+const STEPS: RangeInclusive<usize> = 2..=3;
 
 /// Neighbouring steps of a plan that other plans have in other layouts.
 #[derive(Clone, Debug)]
 pub struct Stretch {
     /// Positions of its steps in the plan.
     pub steps: Range<usize>,
-    /// What moves the fewest bytes first.
+    /// What costs the least first.
     pub others: Vec<Assignment>,
 }
 
@@ -116,42 +115,41 @@ fn fit([a, b]: [&Plan; 2], [of_a, of_b]: [&Range<usize>; 2]) -> bool {
     results_a.is_subset(&all_b) && results_b.is_subset(&all_a) && tensors.all(made_here)
 }
 
-/// Bytes of all operands of steps.
-fn moved(plan: &Plan, steps: &Range<usize>) -> f64 {
-    let steps = plan.steps[steps.clone()].iter();
-    let tensors = steps.flat_map(|s| s.inputs.iter().chain(&s.outputs));
-    tensors.map(|id| plan.tensor(*id).bytes() as f64).sum()
-}
-
-/// Another plan, where it differs, and how much more it moves.
+/// Another plan, where it differs, and what it costs.
 struct Found {
     plan: Plan,
     own: Range<usize>,
-    more: f64,
+    ns: f64,
 }
 
 /// The stretches of a plan, with at most so many other layouts each. `planned` plans the model with some
-/// steps plain.
-pub fn stretches(base: &Plan, planned: &dyn Fn(&[String]) -> Plan, most: usize) -> Vec<Stretch> {
+/// steps plain. Other layouts are predicted to cost less than the plan: a stretch takes the choice of its own from each of
+/// its steps, and what it saves has to be worth that.
+pub(crate) fn stretches(
+    base: &Plan,
+    planned: &dyn Fn(&[String]) -> Plan,
+    costs: &Costs,
+    most: usize,
+) -> Vec<Stretch> {
     if most == 0 {
         return Vec::new();
     }
     let mut found = Vec::new();
+    let own_ns = costs.sum(base);
     for unit in units(base).into_iter().chain(neighbours(base)) {
         let plain: BTreeSet<String> = base.plain.iter().cloned().chain(unit).collect();
         let mut plan = planned(&plain.into_iter().collect::<Vec<String>>());
         let Some([own, other]) = difference(base, &plan) else {
             continue;
         };
-        let before = moved(base, &own);
-        let more = (moved(&plan, &other) - before) / before.max(1.0);
-        let few = own.len() <= MOST_STEPS && more <= MOST_MORE;
-        if few && fit([base, &plan], [&own, &other]) {
+        let ns = costs.sum(&plan);
+        let worth = STEPS.contains(&own.len()) && ns < own_ns;
+        if worth && fit([base, &plan], [&own, &other]) {
             plan.take_constants();
-            found.push(Found { plan, own, more });
+            found.push(Found { plan, own, ns });
         }
     }
-    found.sort_by(|a, b| a.more.total_cmp(&b.more));
+    found.sort_by(|a, b| a.ns.total_cmp(&b.ns));
     let mut all: Vec<Stretch> = Vec::new();
     for Found { plan, own, .. } in found {
         let meets = |s: &&mut Stretch| s.steps.start < own.end && own.start < s.steps.end;
@@ -188,6 +186,13 @@ pub struct Stretched {
     pub saved: Vec<Saved>,
 }
 
+impl Stretched {
+    /// What all columns take that steps can keep.
+    pub fn columns_bytes(&self) -> u64 {
+        self.saved.iter().map(|s| s.columns.bytes()).sum()
+    }
+}
+
 /// What the kernels of other layouts are made for.
 pub(crate) struct Wanted<'a> {
     pub base: &'a Plan,
@@ -195,8 +200,8 @@ pub(crate) struct Wanted<'a> {
     pub requirements: Requirements,
     /// Knows the best of a task, if there is a store.
     pub lookup: Option<&'a Lookup<'a>>,
-    /// Whether training steps may keep columns.
-    pub saves: bool,
+    /// Room for columns that training steps may keep; they keep none if it is 0.
+    pub columns_bytes: u64,
 }
 
 /// Builds what other layouts need beside the kernels of the plan: the best that the store knows of a task, or
@@ -241,10 +246,7 @@ pub(crate) fn stretched(
         s.others.retain(|a| tasks(a).all(there));
     }
     stretches.retain(|s| !s.others.is_empty());
-    let saved = match of.saves {
-        true => saved(of.base, &stretches, of.target, of.requirements, builders),
-        false => vec![],
-    };
+    let saved = saved(of, &stretches, builders);
     Ok(Stretched {
         stretches,
         most,
@@ -261,23 +263,69 @@ fn tasks(of: &Assignment) -> impl Iterator<Item = &Task> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Source;
+    use crate::source::{Precision, Source};
+    use graph::Model;
+    use graph::ops::{Conv, Op, Softmax};
+    use plan::LayoutPolicy;
     use search::Accuracy;
+    use tensor::{DType, Fill, fill_tensor};
 
     const ACCURACY: Accuracy = Accuracy::Relaxed;
 
     fn found(name: &str, most: usize) -> (Plan, Vec<Stretch>) {
-        let source = Source::builtin(name).unwrap();
+        of(&Source::builtin(name).unwrap(), most)
+    }
+
+    /// Convolutions of 16 channels with a softmax, which has no blocks, between every two.
+    fn convolutions(count: u64) -> Source {
+        let mut m = Model::new("convolutions", 17);
+        let mut x = m.add_input("x", DType::F32, &[1, 16, 10, 12]);
+        for layer in 0..count {
+            let w = fill_tensor(
+                DType::F32,
+                &[16, 16, 3, 3],
+                Fill::Uniform { lo: -0.1, hi: 0.1 },
+                layer,
+            );
+            let w = m.add_constant(&format!("w{layer}"), w);
+            let conv = Conv {
+                strides: vec![1; 2],
+                dilations: vec![1; 2],
+                pads: vec![(1, 1); 2],
+                groups: 1,
+            };
+            x = m
+                .add(&format!("conv{layer}"), Op::Conv(conv), &[x, w])
+                .unwrap();
+            if layer + 1 < count {
+                let softmax = Op::Softmax(Softmax { axis: 3 });
+                x = m.add(&format!("softmax{layer}"), softmax, &[x]).unwrap();
+            }
+        }
+        m.add_output(x);
+        Source {
+            name: "convolutions".into(),
+            model: m,
+            layouts: LayoutPolicy::Blocked,
+            dims: vec![],
+            precision: Precision::Model,
+            notes: vec![],
+        }
+    }
+
+    fn of(source: &Source, most: usize) -> (Plan, Vec<Stretch>) {
         let target = Target::generic(ir::Isa::X86Avx512);
         let plan = source.plan(&target, ACCURACY, &[]).unwrap();
-        let stretches = source.stretches(&plan, &target, ACCURACY, most).unwrap();
+        let costs = Costs::of_bytes();
+        let stretches = source.stretches(&plan, &target, ACCURACY, &costs, most);
+        let stretches = stretches.unwrap();
         (plan, stretches)
     }
 
     #[test]
     fn stretches_lie_apart_and_their_layouts_agree_at_the_border() {
-        let (plan, all) = found("squeezenet1.1", 2);
-        assert!(!all.is_empty());
+        let (plan, all) = of(&convolutions(3), 2);
+        assert_eq!(all.len(), 3, "{:?}", plan.steps);
         let pairs = all.windows(2);
         assert!(
             pairs
@@ -285,7 +333,7 @@ mod tests {
                 .all(|w| w[0].steps.end <= w[1].steps.start)
         );
         for s in &all {
-            assert!(s.steps.len() <= MOST_STEPS && (1..=2).contains(&s.others.len()));
+            assert!(STEPS.contains(&s.steps.len()) && (1..=2).contains(&s.others.len()));
             for a in &s.others {
                 assert!(fit([&plan, &a.plan], [&s.steps, &a.steps]));
                 // Steps before and behind are the same.
@@ -300,6 +348,14 @@ mod tests {
                 };
                 assert_ne!(names(&plan, &s.steps), names(&a.plan, &a.steps));
             }
+        }
+    }
+
+    /// Whole networks in blocks have no conversions that other layouts could save.
+    #[test]
+    fn layouts_that_save_no_conversion_are_not_offered() {
+        for name in ["squeezenet1.1", "resnet18"] {
+            assert_eq!(found(name, 3).1.len(), 0);
         }
     }
 

@@ -66,6 +66,8 @@ pub struct Compiled {
     pub other_toolchain: usize,
     /// Tasks whose schedule was chosen by reading; none without a chooser.
     pub read: usize,
+    /// Columns that steps can keep, for which the model has room until they have decided.
+    pub columns_bytes: u64,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
     /// Where no schedule came from measurements: for how many threads the store has some, and of how many tasks.
@@ -130,6 +132,7 @@ pub fn compile_plan(
         tuned,
         other_toolchain,
         read,
+        columns_bytes: stretched.columns_bytes(),
         warnings,
         other_threads,
     })

@@ -14,6 +14,8 @@ use tunesmith::{
     Tensor, Workers, check, compile_plan, decided, selectors,
 };
 
+/// For the columns of both convolutions.
+const ROOM: u64 = 1 << 20;
 const THREADS: usize = 1;
 const IMAGES: [usize; 4] = [2, 3, 10, 10];
 
@@ -75,7 +77,7 @@ fn source() -> Source {
     source.trained(sgd, 1).unwrap()
 }
 
-fn compiled(source: &Source, target: &Target, pool: &Arc<Pool>) -> CompiledModel {
+fn compiled(source: &Source, target: &Target, room: u64, pool: &Arc<Pool>) -> CompiledModel {
     let program = Path::new(env!("CARGO_BIN_EXE_tunesmith"));
     let host = Host {
         machine: Machine::host(),
@@ -85,6 +87,7 @@ fn compiled(source: &Source, target: &Target, pool: &Arc<Pool>) -> CompiledModel
     let plan = source.plan(target, requirements.accuracy, &[]).unwrap();
     let from = Origins {
         count: 3,
+        columns_bytes: room,
         ..Origins::of(requirements, None)
     };
     let model = compile_plan(plan, target, &host, &from, pool)
@@ -94,6 +97,31 @@ fn compiled(source: &Source, target: &Target, pool: &Arc<Pool>) -> CompiledModel
     let path = folder.path().join("m.tsm");
     model.save(&path).unwrap();
     CompiledModel::load(&path).unwrap()
+}
+
+#[test]
+fn columns_have_no_more_room_than_they_are_given() {
+    let target = Machine::host().target(THREADS as u32);
+    let pool = Arc::new(Pool::new(THREADS).unwrap());
+    let source = source();
+    let all = compiled(&source, &target, ROOM, &pool);
+    let bytes = |model: &CompiledModel| -> Vec<u64> {
+        let columns = ["conv0.columns", "conv1.columns"].map(|name| model.tensor_named(name));
+        let columns = columns.into_iter().flatten();
+        columns
+            .map(|id| model.tensor(id).span_bytes().unwrap())
+            .collect()
+    };
+    let least = *bytes(&all).iter().min().unwrap();
+    let one = compiled(&source, &target, least, &pool);
+    assert_eq!((bytes(&one), one.groups().len()), (vec![least], 1));
+    assert!(one.arena_bytes() <= all.arena_bytes());
+    let first = all.with_choices(&[]).arena_bytes();
+    assert_eq!(
+        (all.first_arena_bytes(), first <= one.arena_bytes()),
+        (first, true)
+    );
+    assert_eq!(compiled(&source, &target, 0, &pool).groups().len(), 0);
 }
 
 /// A few steps of training.
@@ -112,7 +140,7 @@ fn weight_gradients_read_what_the_forward_pass_gathered() {
     let target = Machine::host().target(THREADS as u32);
     let pool = Arc::new(Pool::new(THREADS).unwrap());
     let (source, tolerance) = (source(), Requirements::of_knobs().tolerance);
-    let model = Arc::new(compiled(&source, &target, &pool));
+    let model = Arc::new(compiled(&source, &target, ROOM, &pool));
     let names = |at: usize| -> Vec<&str> {
         let steps = model.groups()[at].steps.iter();
         steps.map(|s| &*model.steps()[s.index()].name).collect()

@@ -1,13 +1,14 @@
 //! Models that keep other layouts of neighbouring steps as alternatives of one step.
 
 use graph::Model as GraphModel;
-use graph::ops::{Binary, Conv, Op, Unary};
+use graph::ops::{Binary, Conv, Op, Softmax, Unary};
 use plan::LayoutPolicy;
 use runtime::FixedSelector;
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{Fill, fill_tensor};
 use tune::kernels::Origins;
+use tune::layouts::Costs;
 use tunesmith::{
     CompiledModel, DType, Host, Machine, Model, Pool, Precision, Requirements, Source, Target,
     Workers, check, compile_plan, decided, selectors,
@@ -15,11 +16,11 @@ use tunesmith::{
 
 const THREADS: usize = 1;
 
-/// Three convolutions of 16 channels, and a sum round the second one.
+/// Two convolutions of 16 channels, a softmax between them, which has no blocks, and a sum round the second one.
 fn source() -> Source {
     let mut m = GraphModel::new("chain", 17);
     let mut x = m.add_input("x", DType::F32, &[1, 16, 10, 12]);
-    for layer in 0..3 {
+    for layer in 0..2 {
         let w = fill_tensor(
             DType::F32,
             &[16, 16, 3, 3],
@@ -38,9 +39,10 @@ fn source() -> Source {
             .unwrap();
         let name = format!("relu{layer}");
         let y = m.add(&name, Op::Unary(Unary::Relu), &[y]).unwrap();
+        let softmax = Op::Softmax(Softmax { axis: 3 });
         x = match layer {
             1 => m.add("sum", Op::Binary(Binary::Add), &[x, y]).unwrap(),
-            _ => y,
+            _ => m.add("softmax", softmax, &[y]).unwrap(),
         };
     }
     m.add_output(x);
@@ -58,7 +60,9 @@ fn compiled(source: &Source, target: &Target, host: &Host, pool: &Arc<Pool>) -> 
     let requirements = Requirements::of_knobs();
     let accuracy = requirements.accuracy;
     let plan = source.plan(target, accuracy, &[]).unwrap();
-    let stretches = source.stretches(&plan, target, accuracy, 3).unwrap();
+    let stretches = source
+        .stretches(&plan, target, accuracy, &Costs::of_bytes(), 3)
+        .unwrap();
     let from = Origins {
         count: 4,
         stretches: &stretches,

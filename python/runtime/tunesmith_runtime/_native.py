@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 
 
@@ -13,11 +13,11 @@ class TunesmithError(Exception):
 
 
 class ArgumentError(TunesmithError, ValueError):
-    """An argument that the model does not take."""
+    """An argument that cannot be taken."""
 
 
 class LoadError(TunesmithError, OSError):
-    """A file that is missing, damaged, or of another machine or version."""
+    """A file that is missing, damaged, of another machine or version, or cannot be written."""
 
 
 class RunError(TunesmithError, RuntimeError):
@@ -51,6 +51,16 @@ class Value(Structure):
     ]
 
 
+class Settings(Structure):
+    _fields_ = [
+        ("rounds", c_size_t),
+        ("prune_speedup", c_double),
+        ("prune_after", c_size_t),
+        ("margin", c_double),
+        ("version", c_char_p),
+    ]
+
+
 def _library() -> ctypes.CDLL:
     """The library in this package; for developers, one that a variable of the environment names."""
     own = Path(__file__).with_name("libtunesmith_runtime.so")
@@ -77,6 +87,15 @@ _FUNCTIONS = {
     "results_count": (c_size_t, [c_void_p]),
     "result": (c_int32, [c_void_p, c_size_t, POINTER(Value)]),
     "results_free": (None, [c_void_p]),
+    "selector_defaults": (None, [POINTER(Settings)]),
+    "selector_new": (c_int32, [c_char_p, POINTER(c_char_p), c_size_t, POINTER(Settings), POINTER(c_void_p)]),
+    "selector_free": (None, [c_void_p]),
+    "selector_begin": (c_int32, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t)]),
+    "selector_end": (c_int32, [c_void_p, c_void_p, c_int32]),
+    "selector_report": (c_int32, [c_void_p, POINTER(c_void_p)]),
+    "selector_load": (c_int32, [c_void_p, c_char_p]),
+    "selector_save": (c_int32, [c_void_p, c_char_p]),
+    "text_free": (None, [c_void_p]),
 }
 
 

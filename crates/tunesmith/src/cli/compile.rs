@@ -5,7 +5,7 @@ use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
 use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads, warn_of_types};
 use super::output::{ARTIFACT, EXECUTABLE, OBJECT, Output};
-use super::parse::{parse_count, parse_time};
+use super::parse::{parse_count, parse_megabytes, parse_time};
 use super::plan_facts::PlanFacts;
 use super::score_args::ScoreArgs;
 use crate::c_object::c_object;
@@ -21,6 +21,7 @@ use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
 use tune::kernels::Origins;
+use tune::layouts::Costs;
 use tune::scorer::Scorer;
 use tune::{Error, Host, Result, StopRule};
 
@@ -48,6 +49,8 @@ pub struct Args {
     score: ScoreArgs,
     #[arg(long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
     keep_alternatives: usize,
+    #[arg(long, help = doc("keep-columns"), value_name = "MB", default_value = default("keep-columns"), value_parser = parse_megabytes)]
+    keep_columns: u64,
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
     alternatives: Vec<String>,
     /// What is written: a compiled model for `run`; a program of one thread for the target that needs neither this
@@ -93,6 +96,10 @@ struct Summary {
     other_toolchain_tasks: usize,
     /// Tasks whose schedule was chosen by reading instead of the default.
     read_tasks: usize,
+    /// Columns that steps can keep: the arena has room for them until the steps have decided.
+    columns_bytes: u64,
+    /// The arena if all steps decide for their first alternatives.
+    first_arena_bytes: u64,
     /// Default schedules that are not the intended ones.
     warnings: Vec<Warning>,
     #[serde(flatten)]
@@ -204,24 +211,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
+    let accuracy = requirements.accuracy;
     let chooser = chooser(a, &host, &target, sources.len())?;
     let from = Origins {
         chooser: chooser.as_ref(),
         count: a.keep_alternatives.max(1 + a.alternatives.len()),
         algorithms: &a.alternatives,
+        columns_bytes: a.keep_columns,
         ..Origins::of(requirements, store.as_ref())
     };
     let (mut variants, mut summaries) = (None, Vec::new());
     for source in sources {
-        let plan = source.plan_for(
-            &host.machine,
-            &target,
-            requirements.accuracy,
-            store.as_ref(),
-        )?;
+        let plan = source.plan_for(&host.machine, &target, accuracy, store.as_ref())?;
         // Whoever names algorithms wants these and no others.
         let others = a.keep_alternatives.saturating_sub(1);
-        let stretches = source.stretches(&plan, &target, requirements.accuracy, others)?;
+        let stretches = source.stretches(&plan, &target, accuracy, &Costs::of_bytes(), others)?;
         let from = Origins {
             stretches: &stretches,
             ..from
@@ -237,6 +241,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             tuned,
             other_toolchain,
             read,
+            columns_bytes,
             warnings,
             other_threads,
         } = compile_plan(plan, &target, &host, &from, &pool)?;
@@ -253,6 +258,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             tuned_tasks: tuned,
             other_toolchain_tasks: other_toolchain,
             read_tasks: read,
+            columns_bytes,
+            first_arena_bytes: model.first_arena_bytes(),
             warnings,
             written: None,
             plan: facts.with_arena(&model),
@@ -338,6 +345,14 @@ fn print(summary: &Summary) -> Result<()> {
         ))?;
     }
     super::print_line(&summary.plan.text())?;
+    if summary.columns_bytes > 0 {
+        super::print_line(&format!(
+            "the arena has room for {:.2} MB of columns that convolutions may keep for their weight gradients (--keep-columns \
+             limits them); with the first alternatives of all steps alone it has {:.2} MB",
+            summary.columns_bytes as f64 / 1e6,
+            summary.first_arena_bytes as f64 / 1e6,
+        ))?;
+    }
     if summary.other_toolchain_tasks > 0 {
         super::print_line(&format!(
             "{} of the schedules were measured with another version of the compiler; tune again to measure them with this version",

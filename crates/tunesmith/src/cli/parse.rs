@@ -91,6 +91,14 @@ pub fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     whole(text, 1_000_000_000)
 }
 
+/// Bytes, given as megabytes.
+pub fn parse_megabytes(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1_000_000;
+    let n = text.parse().ok().filter(|n| (0..=MOST).contains(n));
+    n.map(|n: u64| n * 1_000_000)
+        .ok_or_else(|| format!("it must be a whole number from 0 to {MOST}"))
+}
+
 /// Of threads or processes.
 pub fn parse_threads<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     whole(text, runtime::MAX_THREADS as u64)
@@ -196,6 +204,9 @@ mod tests {
     #[test]
     fn counts_are_whole_and_positive() {
         assert_eq!(parse_count::<u32>("1"), Ok(1));
+        assert_eq!(parse_megabytes("0"), Ok(0));
+        assert_eq!(parse_megabytes("64"), Ok(64_000_000));
+        assert!(parse_megabytes("64MB").is_err());
         assert_eq!(parse_threads::<usize>("4096"), Ok(4096));
         for text in ["0", "-1", "1.5", "", "x", "4097"] {
             assert!(

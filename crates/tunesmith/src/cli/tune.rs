@@ -6,7 +6,9 @@ use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
 use super::output::{ARTIFACT, Output, PAGE};
-use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
+use super::parse::{
+    parse_count, parse_duration, parse_megabytes, parse_share, parse_threads, parse_time,
+};
 use super::progress::Progress;
 use super::score_args::ScoreArgs;
 use super::simulator_args::SimulatorArgs;
@@ -96,6 +98,8 @@ pub struct Args {
     pub seed: u64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
     keep_alternatives: usize,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-columns"), value_name = "MB", default_value = default("keep-columns"), value_parser = parse_megabytes)]
+    keep_columns: u64,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
@@ -241,6 +245,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
     options.comparing = a.compare_time;
     options.alternatives = a.keep_alternatives;
+    options.columns_bytes = a.keep_columns;
     options.measure = MeasureSettings {
         policy: options.measure.policy,
         batch: a.measure_batch,
