@@ -1,5 +1,7 @@
 //! Importers of element-wise operators.
 
+use crate::narrow::Narrow;
+use crate::narrowing;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::tensors::dtype_of;
 use graph::ValueId;
@@ -219,26 +221,35 @@ pub(crate) fn clip(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn cast(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["saturate", "round_mode"]);
-    let to = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
-    let to = dtype_of(to).map_err(|e| Problem::Unsupported(e.to_string()))?;
+    let number = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
     let x = n.input(0)?;
+    if let Some(kind) = Narrow::of(number) {
+        return cast_to_narrow(n, x, kind);
+    }
+    n.attributes.ignore(&["saturate", "round_mode"]);
+    let to = dtype_of(number).map_err(|e| Problem::Unsupported(e.to_string()))?;
     Ok(vec![cast_to(n, x, to)?])
 }
 
 pub(crate) fn cast_like(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["saturate", "round_mode"]);
     let (x, like) = (n.input(0)?, n.input(1)?);
-    if let Some(kind) = n.narrow.get(&like) {
-        return Problem::unsupported(format!("a cast to {}", kind.name));
+    if let Some(kind) = n.narrow.get(&like).copied() {
+        return cast_to_narrow(n, x, kind);
     }
+    n.attributes.ignore(&["saturate", "round_mode"]);
     Ok(vec![cast_to(n, x, n.dtype(like))?])
+}
+
+fn cast_to_narrow(n: &mut NodeImport, x: ValueId, kind: &'static Narrow) -> Imported {
+    n.attributes.ignore(&["round_mode"]);
+    let saturate = n.attributes.flag("saturate", true)?;
+    Ok(vec![narrowing::narrowed(n, x, kind, saturate)?])
 }
 
 /// A value of its own also where a wider type holds `x` and is the one that is asked for.
 fn cast_to(n: &mut NodeImport, x: ValueId, to: DType) -> Result<ValueId, Problem> {
-    match n.narrow.contains_key(&x) && n.dtype(x) == to {
-        true => n.emit(Op::Identity, &[x]),
+    match n.narrow.contains_key(&x) {
+        true => narrowing::widened(n, x, to),
         false => n.cast(x, to),
     }
 }
