@@ -673,3 +673,30 @@ fn tensor_files_of_every_type() {
     assert!(read(&huge).unwrap_err().to_string().contains("are invalid"));
     assert!(read_tensor_proto(&raw(1, &[0; 8]).encode_to_vec()[..5]).is_err());
 }
+
+/// A value that is declared as an input is its default, and any value of the file can be left to a run.
+#[test]
+fn an_initialiser_becomes_an_input() {
+    let add = node("Add", &["x", "b"], &["y"], vec![]);
+    let bias = build_onnx::floats("b", &[2], &[1.0, 2.0]);
+    let mut file = one_node(17, &[2], add, vec![bias]);
+    for declared in [false, true] {
+        if declared {
+            let graph = file.graph.as_mut().unwrap();
+            graph.input.push(known("b", F32, &[2]));
+        }
+        let inputs = |names: &[&str]| {
+            let options = ImportOptions {
+                open_inputs: names.iter().map(|n| (*n).to_string()).collect(),
+                ..ImportOptions::default()
+            };
+            let model = import_with(&file, &options)?;
+            let names = model.inputs().iter().map(|v| model[*v].name().to_string());
+            Ok::<_, ImportError>(names.collect::<Vec<_>>())
+        };
+        assert_eq!(inputs(&[]).unwrap(), ["x"]);
+        assert_eq!(inputs(&["b"]).unwrap(), ["x", "b"]);
+        let e = inputs(&["c"]).unwrap_err().to_string();
+        assert!(e.contains("--open-input c changes nothing"), "{e}");
+    }
+}
