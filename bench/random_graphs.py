@@ -26,7 +26,7 @@ from onnx import helper, numpy_helper
 from harness.random_operators import ALL, ELEM_TYPES, MAKERS, MICROSOFT, Unfit
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-OPSETS = [17, 18, 19, 20, 21, 23]
+OPSETS = [17, 18, 20, 21, 23, 24]
 LARGEST = 1e4
 ULPS = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-7}
 CHANGE = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-9}
@@ -66,6 +66,9 @@ class Graph:
 
     def choose(self, fits):
         names = [name for name in self.values if name not in self.constants and fits(name)]
+        results = [name for name in names if name not in self.inputs]
+        if results and self.rng.random() < 0.7:
+            names = results
         return self.one_of(names) if names else None
 
     def pick(self, dtypes):
@@ -75,7 +78,7 @@ class Graph:
             own = self.choose(lambda v: self.dtype(v) in dtypes)
         return own or self.fresh(self.one_of([d for d in dtypes if d in ALL]), self.small_shape())
 
-    def fresh(self, dtype, shape, constant=None, scale=1.0, nonzero=False):
+    def fresh(self, dtype, shape, constant=None, scale=1.0, nonzero=False, least=None):
         kind = np.dtype(dtype)
         if kind == bool:
             value = self.rng.random(shape) < 0.5
@@ -83,6 +86,8 @@ class Graph:
             value = scale * self.rng.standard_normal(shape)
         else:
             value = self.rng.integers(0 if kind.kind == "u" else -5, 6, shape)
+        if least is not None:
+            value = least + np.abs(value)
         value = np.asarray(value).astype(kind)
         if nonzero:
             value = np.where(value == 0, kind.type(1), value)

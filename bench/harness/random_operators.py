@@ -76,9 +76,14 @@ def inner(g):
     return Node([g.fresh(g.one_of(FLOATS), g.small_shape(), scale=0.25)])
 
 
-@maker("Abs", "Acosh", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Neg",
-       "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan",
-       "Tanh", "Identity", "MeanVarianceNormalization")  # fmt: skip
+@maker("Acosh", "Log", "Sqrt")
+def outer(g):
+    return Node([g.fresh(g.one_of(FLOATS[1:]), g.small_shape(), least=1)])
+
+
+@maker("Abs", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Neg", "Reciprocal",
+       "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Tan", "Tanh", "Identity",
+       "MeanVarianceNormalization")  # fmt: skip
 def unary(g):
     return Node([g.pick(FLOATS)])
 
@@ -88,7 +93,9 @@ def tests(g):
     return Node([g.pick(FLOATS)])
 
 
-@maker("Mish", "Gelu", "Swish", since=18)
+@maker("Swish", since=24)
+@maker("Mish", since=18)
+@maker("Gelu", since=20)
 def later_unary(g):
     return Node([g.pick(FLOATS)])
 
@@ -123,9 +130,15 @@ def bit_not(g):
     return Node([g.pick(INTS + BYTES)])
 
 
-@maker("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow")
+@maker("Add", "Sub", "Mul", "Div", "Min", "Max")
 def binary(g):
     x = g.pick(NUMBERS)
+    return Node([x, partner(g, x)])
+
+
+@maker("Pow")
+def power(g):
+    x = g.fresh(g.one_of(FLOATS[2:] + INTS), g.small_shape(), least=1)
     return Node([x, partner(g, x)])
 
 

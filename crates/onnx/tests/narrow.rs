@@ -156,7 +156,7 @@ fn integers_wrap_at_the_range_of_a_narrow_type() {
         [4_294_967_295.0, 7.0, 3.0]
     );
     // The last one is just above the middle between two floats.
-    let large = [-1, -(1 << 62) - 1, 12, i64::MIN + (1 << 39) + 1];
+    let large = [-1, -(1 << 62) - 1, 12, i64::MIN + (1 << 39) + (1 << 12)];
     assert_eq!(
         cast(13, &large, F32),
         [
