@@ -5,11 +5,13 @@ Needs numpy, onnx, onnxruntime, and the library of the C interface (`cargo build
 node while a graph is drawn: a node that it refuses, or whose result is not finite, is drawn again. A result may differ by a
 tolerance, and by some times what a tiny change of the inputs changes in onnxruntime's own result; a graph whose integers change
 by that is skipped. A disagreement is made smaller, by making results inputs, and is written to a folder with its inputs and a
-text that has a line for the reason.
+text that has a line for the reason. Graphs run in processes of their own: onnxruntime ends some of them.
 """
 
 import argparse
 import collections
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import re
@@ -27,6 +29,8 @@ from harness.random_operators import ALL, ELEM_TYPES, MAKERS, MICROSOFT, Unfit
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OPSETS = [17, 18, 20, 21, 23, 24]
+# Graphs of so many seeds in a row have one operator set and are compiled together.
+TOGETHER = 6
 LARGEST = 1e4
 ULPS = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-7}
 CHANGE = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-9}
@@ -197,6 +201,7 @@ def needed(part):
         if wanted & set(node.output):
             nodes.insert(0, node)
             wanted |= set(node.input)
+
     def keep(values):
         return {name: v for name, v in values.items() if name in wanted}
 
@@ -273,10 +278,14 @@ class Compiler:
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True)
         if done.returncode != 0:
             raise Refused(" ".join(done.stderr.split())[:600])
+        running = self.folder / "running"
+        running.touch()
         try:
             return Model(path.with_suffix(".tsm"), threads=1).run(part.inputs)
         except TunesmithError as why:
             raise Refused(f"at run time: {why}") from None
+        finally:
+            running.unlink()
 
 
 def disagreement(part, opset, compiler):
@@ -351,6 +360,28 @@ def tried(graphs, opset, compiler, args, counts):
         report(args.out, seed, part, opset, words)
 
 
+def batch(seeds, args, folder):
+    """What became of the graphs of these seeds, counted."""
+    counts, opset = collections.Counter(), OPSETS[seeds[0] // TOGETHER % len(OPSETS)]
+    graphs = [(seed, *drawn(seed, opset, counts)) for seed in seeds]
+    tried([g for g in graphs if g[2].outputs], opset, Compiler(args.program, folder), args, counts)
+    return counts
+
+
+def apart(seeds, args):
+    """As `batch`, in a process of its own; of several graphs that end it, each in one."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with concurrent.futures.ProcessPoolExecutor(1) as process:
+                return process.submit(batch, seeds, args, folder).result()
+        except concurrent.futures.process.BrokenProcessPool:
+            if len(seeds) > 1:
+                return sum((apart([seed], args) for seed in seeds), collections.Counter())
+            who = "the compiled model" if (pathlib.Path(folder) / "running").exists() else "onnxruntime"
+            print(f"{seeds[0]}: {who} ended the process", flush=True)
+            return collections.Counter({f"ended by {who}": 1})
+
+
 def not_drawn():
     """The importable operators that no graph has."""
     text = (ROOT / "crates/onnx/src/operators.rs").read_text()
@@ -364,28 +395,23 @@ def main():
     parser.add_argument("--program", default=os.environ.get("TUNESMITH", ROOT / "target/release/tunesmith"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--batch", type=int, default=6, help="graphs that are compiled together")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/bench/random-graphs")
     args = parser.parse_args()
     sys.path.append(str(ROOT / "python/runtime"))
     os.environ.setdefault("TUNESMITH_RUNTIME_LIBRARY", str(ROOT / "target/release/libtunesmith_runtime.so"))
     counts, began = collections.Counter(), time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        compiler = Compiler(args.program, folder)
-        for first in range(args.seed, args.seed + args.count, args.batch):
-            if time.monotonic() - began > args.seconds:
-                break
-            opset = OPSETS[first // args.batch % len(OPSETS)]
-            seeds = range(first, min(first + args.batch, args.seed + args.count))
-            graphs = [(seed, *drawn(seed, opset, counts)) for seed in seeds]
-            tried([g for g in graphs if g[2].outputs], opset, compiler, args, counts)
+    seeds = range(args.seed, args.seed + args.count)
+    for _, block in itertools.groupby(seeds, lambda seed: seed // TOGETHER):
+        if time.monotonic() - began > args.seconds:
+            break
+        counts += apart(list(block), args)
     operators = [k for k in counts if k.startswith("operator ")]
     for name, count in counts.items():
         if name not in operators:
             print(f"{name}: {count}")
     print(f"operators: {len(operators)} of {len(MAKERS)} that are drawn; never drawn: {', '.join(not_drawn())}")
-    sys.exit(counts["disagreements"] > 0)
+    sys.exit(counts["disagreements"] + counts["ended by the compiled model"] > 0)
 
 
 if __name__ == "__main__":
