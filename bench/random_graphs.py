@@ -232,7 +232,7 @@ def nudged(rng, value):
     change = CHANGE.get(value.dtype.name)
     if change is None:
         return value
-    return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(value.dtype)
+    return np.asarray(value * (1 + change * rng.uniform(-1, 1, value.shape)), value.dtype)
 
 
 def allowed(expected, others):

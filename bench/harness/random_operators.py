@@ -82,10 +82,14 @@ def outer(g):
 
 
 @maker("Abs", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Neg", "Reciprocal",
-       "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Tan", "Tanh", "Identity",
-       "MeanVarianceNormalization")  # fmt: skip
+       "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Tan", "Tanh", "Identity")  # fmt: skip
 def unary(g):
     return Node([g.pick(FLOATS)])
+
+
+@maker("MeanVarianceNormalization")
+def mean_variance(g):
+    return Node([image(g)], axes=g.one_of([[0, 2, 3], [2, 3], [1]]))
 
 
 @maker("IsInf", "IsNaN")
@@ -427,7 +431,11 @@ def constant_of_shape(g):
 
 @maker("NonZero")
 def non_zero(g):
-    return Node([g.pick(FLOATS[:1] + INTS + ["bool"])])
+    x = g.pick(FLOATS[:1] + INTS + ["bool"])
+    if g.rank(x) == 0:
+        # The specification has no rows then, and onnxruntime has one.
+        raise Unfit
+    return Node([x])
 
 
 @maker("Unique")
@@ -471,7 +479,8 @@ def lp_normalization(g):
 @maker("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
        "ReduceSum", "ReduceSumSquare")  # fmt: skip
 def reduction(g):
-    x = g.pick(NUMBERS)
+    # Of integers onnxruntime cuts each power to an integer before it adds them up.
+    x = g.pick(FLOATS if g.operator == "ReduceLogSumExp" else NUMBERS)
     keepdims = g.up_to(2) - 1
     axes = sorted({axis(g, x) % g.rank(x) for _ in range(g.up_to(2))})
     if g.opset >= 18 or g.operator == "ReduceSum":
@@ -614,7 +623,9 @@ def resize(g):
     if g.rng.random() < 0.5:
         sizes = [*g.shape(x)[:2], g.up_to(9), g.up_to(9)]
         return Node([x, None, None, g.constant(ints(sizes))], **attributes)
-    scales = np.array([1, 1, g.one_of([0.5, 1.5, 2]), g.one_of([0.75, 1, 2])], np.float32)
+    # Corners are those of a fractional size in the specification, and of its whole part in onnxruntime.
+    halves = attributes["coordinate_transformation_mode"] != "align_corners"
+    scales = np.array([1, 1, *(g.one_of([0.5, 0.75, 1.5] if halves else [1, 2, 3]) for _ in range(2))], np.float32)
     return Node([x, None, g.constant(scales)], **attributes)
 
 
@@ -624,8 +635,9 @@ def grid_sample(g):
     grid = g.fresh("float32", (g.shape(x)[0], g.up_to(4), g.up_to(4), 2))
     names = {"linear": "bilinear", "cubic": "bicubic"} if g.opset < 20 else {}
     mode = g.one_of(["linear", "nearest", "cubic"])
-    return Node([x, grid], mode=names.get(mode, mode), padding_mode=g.one_of(["zeros", "border", "reflection"]),
-                align_corners=g.up_to(2) - 1)  # fmt: skip
+    # A cubic sample outside is at the border in the specification's implementation, and beyond it in onnxruntime.
+    padding = "zeros" if mode == "cubic" else g.one_of(["zeros", "border", "reflection"])
+    return Node([x, grid], mode=names.get(mode, mode), padding_mode=padding, align_corners=g.up_to(2) - 1)
 
 
 @maker("RoiAlign")
@@ -819,3 +831,111 @@ def matmul_n_bits(g):
     packed = g.constant(g.rng.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8))
     scales = g.constant(g.rng.uniform(0.01, 0.1, n * blocks).astype(np.float32))
     return Node([g.fresh("float32", (g.up_to(3), k)), packed, scales], K=k, N=n, bits=4, block_size=block)
+
+
+@ms("QLinearGlobalAveragePool")
+def qlinear_global_pool(g):
+    return Node([quantised(g, (1, g.up_to(3), 3, 4)), *steps(g), *steps(g)])
+
+
+@ms("QLinearAveragePool")
+def qlinear_average_pool(g):
+    x = quantised(g, (1, g.up_to(3), 5, 6))
+    return Node([x, *steps(g), *steps(g)], kernel_shape=[2, 3], strides=[g.up_to(2), 1])
+
+
+@ms("QLinearWhere")
+def qlinear_where(g):
+    x = g.pick(["uint8"])
+    return Node([partner(g, x, "bool"), x, *steps(g), partner(g, x), *steps(g), *steps(g)])
+
+
+@ms("QGemm")
+def qgemm(g):
+    m, k, n = g.up_to(4), g.up_to(9), g.up_to(5)
+    return Node([quantised(g, (m, k)), *steps(g), quantised(g, (k, n)), *steps(g), None, *steps(g)])
+
+
+@ms("FusedGemm", "FusedConv")
+def fused_product(g):
+    activation = g.one_of(["Relu", "Sigmoid", "Tanh"])
+    if g.operator == "FusedGemm":
+        return Node([g.fresh("float32", s) for s in [(3, 4), (4, 5), (5,)]], activation=activation)
+    parts = [g.fresh("float32", s) for s in [(1, 2, 5, 6), (3, 2, 3, 3), (3,)]]
+    return Node(parts, activation=activation, **windows(g))
+
+
+@ms("MultiHeadAttention")
+def multi_head_attention(g):
+    batch, length, keys, heads = g.up_to(2), g.up_to(4), g.up_to(4), g.up_to(2)
+    return Node([g.fresh("float32", (batch, n, heads * 4)) for n in (length, keys, keys)], num_heads=heads)
+
+
+@ms("Attention")
+def packed_attention(g):
+    heads, size = g.up_to(2), g.up_to(5)
+    shapes = [(g.up_to(2), g.up_to(4), size), (size, 3 * heads * 4), (3 * heads * 4,)]
+    return Node([g.fresh("float32", s) for s in shapes], num_heads=heads, unidirectional=g.up_to(2) - 1)
+
+
+@maker("SimplifiedLayerNormalization")
+def simplified_norm(g):
+    x = g.pick(["float32"])
+    return Node([x, g.fresh("float32", g.shape(x)[-1:])], axis=-1, epsilon=g.number(1e-4, 1e-2))
+
+
+@maker("HannWindow", "HammingWindow", "BlackmanWindow")
+def window(g):
+    return Node([g.constant(np.array(g.up_to(12), np.int64))], periodic=g.up_to(2) - 1)
+
+
+@maker("STFT")
+def stft(g):
+    signal = g.fresh("float32", (g.up_to(2), 16, 1))
+    return Node([signal, g.constant(np.array(4, np.int64)), g.fresh("float32", (8,), constant=True)], onesided=1)
+
+
+@maker("MelWeightMatrix")
+def mel_weights(g):
+    numbers = [np.array(n, np.int64) for n in (g.up_to(6), 16, 8000)]
+    return Node([g.constant(n) for n in [*numbers, np.float32(g.number(0, 100)), np.float32(4000)]])
+
+
+@maker("Range")
+def counted(g):
+    kind = g.one_of([np.int64, np.float32, np.int32])
+    return Node([g.constant(np.array(n, kind)) for n in (g.up_to(4), g.up_to(4) + 6, g.up_to(3))])
+
+
+@maker("AffineGrid", since=20)
+def affine_grid(g):
+    theta = g.fresh("float32", (1, 2, 3))
+    return Node([theta, g.constant(ints([1, 1, g.up_to(5), g.up_to(5)]))], align_corners=g.up_to(2) - 1)
+
+
+@maker("MaxRoiPool")
+def max_roi_pool(g):
+    x = image(g)
+    corners = g.rng.integers(0, 4, (2, 2))
+    regions = np.concatenate([np.zeros((2, 1)), corners, corners + g.rng.integers(0, 5, (2, 2))], 1)
+    return Node([x, g.value(regions.astype(np.float32))], pooled_shape=[g.up_to(3), g.up_to(3)])
+
+
+@maker("DeformConv", since=19)
+def deform_conv(g):
+    shapes = [(1, 2, 5, 5), (g.up_to(3), 2, 2, 2), (1, 8, 4, 4)]
+    return Node([g.fresh("float32", s) for s in shapes])
+
+
+@maker("TensorScatter", since=24)
+def tensor_scatter(g):
+    shapes = [(2, 5, 3), (2, g.up_to(2), 3)]
+    return Node([g.fresh("float32", s) for s in shapes] + [g.constant(ints([g.up_to(3), 0]))], axis=1)
+
+
+@maker("NonMaxSuppression")
+def suppression(g):
+    corners = g.rng.uniform(0, 1, (1, 6, 2))
+    boxes = np.concatenate([corners, corners + g.rng.uniform(0.1, 1, (1, 6, 2))], 2).astype(np.float32)
+    limits = [g.constant(np.array([g.up_to(4)], np.int64)), g.constant(np.array([0.4], np.float32))]
+    return Node([g.value(boxes), g.fresh("float32", (1, 2, 6)), *limits])
