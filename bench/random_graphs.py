@@ -125,6 +125,8 @@ class Graph:
         try:
             made = make(self)
             names = [f"{self.prefix}n{len(self.nodes)}_{i}" for i in range(made.outputs)]
+            while made.inputs and made.inputs[-1] is None:
+                made.inputs.pop()
             inputs = [name or "" for name in made.inputs]
             node = helper.make_node(operator, inputs, names, domain=domain, **made.attributes)
             results = self.compute(node)

@@ -548,7 +548,10 @@ def conv_transpose(g):
     group = g.up_to(2)
     x = image(g, channels=group * g.up_to(2))
     w = g.fresh("float32", (g.shape(x)[1], g.up_to(3), g.up_to(3), g.up_to(3)), constant=True)
-    return Node([x, w], group=group, **windows(g))
+    # Under auto_pad onnxruntime's result is smaller than the specification's where steps are longer than the kernel.
+    sizes = windows(g)
+    sizes.pop("auto_pad", None)
+    return Node([x, w], group=group, **sizes)
 
 
 @maker("MaxPool")
@@ -909,8 +912,9 @@ def counted(g):
 
 @maker("AffineGrid", since=20)
 def affine_grid(g):
+    # Of an axis of one pixel the specification, PyTorch and onnxruntime each give another place.
     theta = g.fresh("float32", (1, 2, 3))
-    return Node([theta, g.constant(ints([1, 1, g.up_to(5), g.up_to(5)]))], align_corners=g.up_to(2) - 1)
+    return Node([theta, g.constant(ints([1, 1, g.up_to(5) + 1, g.up_to(5) + 1]))], align_corners=g.up_to(2) - 1)
 
 
 @maker("MaxRoiPool")
