@@ -700,3 +700,22 @@ fn an_initialiser_becomes_an_input() {
         assert!(e.contains("--open-input c changes nothing"), "{e}");
     }
 }
+
+/// Roots and logarithms of sums of integers are cut to integers.
+#[test]
+fn norms_of_integers_are_integers() {
+    for (op, expected) in [("ReduceL2", [11, 22]), ("ReduceLogSum", [2, 3])] {
+        let of_rows = node(
+            op,
+            &["k"],
+            &["y"],
+            vec![ints("axes", &[1]), int("keepdims", 0)],
+        );
+        let k = TensorProto {
+            dims: vec![2, 3],
+            ..int64s("k", &[5, -4, 9, 20, 6, 8])
+        };
+        let y = outputs(&one_node(17, &[1], of_rows, vec![k]));
+        assert_eq!([y[0].get_i64(0), y[0].get_i64(1)], expected, "{op}");
+    }
+}

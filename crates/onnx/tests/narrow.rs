@@ -187,153 +187,62 @@ fn large_unsigned_numbers_are_not_compared() {
     assert!(e.contains("`c` is of type uint64"), "{e}");
 }
 
-/// The expected values are those of the package ml_dtypes, which does not saturate.
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+/// Numbers, and what each is as a float8e4m3fn, float8e4m3fnuz, float8e5m2 and float8e5m2fnuz, of the package
+/// ml_dtypes: it does not saturate.
+const ROUNDED: [(f32, [f64; 4]); 20] = [
+    (0.3, [0.3125, 0.3125, 0.3125, 0.3125]),
+    (-0.3, [-0.3125, -0.3125, -0.3125, -0.3125]),
+    (17.0, [16.0, 16.0, 16.0, 16.0]),
+    (19.0, [20.0, 20.0, 20.0, 20.0]),
+    (449.0, [448.0, NAN, 448.0, 448.0]),
+    (464.0, [448.0, NAN, 448.0, 448.0]),
+    (500.0, [NAN, NAN, 512.0, 512.0]),
+    (1e9, [NAN, NAN, INF, NAN]),
+    (-1e9, [NAN, NAN, -INF, NAN]),
+    (f32::INFINITY, [NAN, NAN, INF, NAN]),
+    (
+        0.0009765625,
+        [0.0, 0.0009765625, 0.0009765625, 0.0009765625],
+    ),
+    (
+        0.00146484375,
+        [0.001953125, 0.001953125, 0.00146484375, 0.00146484375],
+    ),
+    (
+        0.0029296875,
+        [0.00390625, 0.0029296875, 0.0029296875, 0.0029296875],
+    ),
+    (61439.0, [NAN, NAN, 57344.0, 57344.0]),
+    (61440.0, [NAN, NAN, INF, NAN]),
+    (247.0, [240.0, 240.0, 256.0, 256.0]),
+    (248.0, [256.0, NAN, 256.0, 256.0]),
+    (7.62939453125e-6, [0.0, 0.0, 0.0, 7.62939453125e-6]),
+    (1.0625, [1.0, 1.0, 1.0, 1.0]),
+    (-1.1875, [-1.25, -1.25, -1.25, -1.25]),
+];
+
 #[test]
 fn floats_of_8_bits_round_to_even() {
-    const INF: f64 = f64::INFINITY;
-    const NAN: f64 = f64::NAN;
-    let x = [
-        0.3f32,
-        -0.3,
-        17.0,
-        19.0,
-        449.0,
-        464.0,
-        500.0,
-        1e9,
-        -1e9,
-        f32::INFINITY,
-        0.0009765625,
-        0.00146484375,
-        0.0029296875,
-        61439.0,
-        61440.0,
-        247.0,
-        248.0,
-        7.62939453125e-06,
-        1.0625,
-        -1.1875,
-    ];
-    let kinds: [(i32, f64, [f64; 20]); 4] = [
-        (
-            17,
-            448.0,
-            [
-                0.3125,
-                -0.3125,
-                16.0,
-                20.0,
-                448.0,
-                448.0,
-                NAN,
-                NAN,
-                NAN,
-                NAN,
-                0.0,
-                0.001953125,
-                0.00390625,
-                NAN,
-                NAN,
-                240.0,
-                256.0,
-                0.0,
-                1.0,
-                -1.25,
-            ],
-        ),
-        (
-            18,
-            240.0,
-            [
-                0.3125,
-                -0.3125,
-                16.0,
-                20.0,
-                NAN,
-                NAN,
-                NAN,
-                NAN,
-                NAN,
-                NAN,
-                0.0009765625,
-                0.001953125,
-                0.0029296875,
-                NAN,
-                NAN,
-                240.0,
-                NAN,
-                0.0,
-                1.0,
-                -1.25,
-            ],
-        ),
-        (
-            19,
-            57344.0,
-            [
-                0.3125,
-                -0.3125,
-                16.0,
-                20.0,
-                448.0,
-                448.0,
-                512.0,
-                INF,
-                -INF,
-                INF,
-                0.0009765625,
-                0.00146484375,
-                0.0029296875,
-                57344.0,
-                INF,
-                256.0,
-                256.0,
-                0.0,
-                1.0,
-                -1.25,
-            ],
-        ),
-        (
-            20,
-            57344.0,
-            [
-                0.3125,
-                -0.3125,
-                16.0,
-                20.0,
-                448.0,
-                448.0,
-                512.0,
-                NAN,
-                NAN,
-                NAN,
-                0.0009765625,
-                0.00146484375,
-                0.0029296875,
-                57344.0,
-                NAN,
-                256.0,
-                256.0,
-                7.62939453125e-06,
-                1.0,
-                -1.25,
-            ],
-        ),
-    ];
-    let t = Tensor::from_slice(&[x.len()], &x);
-    for (to, max, expected) in kinds {
-        let same = |a: &f64, b: &f64| a == b || a.is_nan() && b.is_nan();
-        let open = cast_twice(&t, F32, to, F32, 0);
-        let matches = open.iter().zip(&expected).all(|(a, b)| same(a, b));
-        assert!(matches, "{to}: {open:?}, not {expected:?}");
-        let cut = cast_twice(&t, F32, to, F32, 1);
-        for ((cut, open), x) in cut.iter().zip(&expected).zip(x) {
-            let expected = if open.is_finite() {
-                *open
-            } else {
-                max.copysign(x.into())
+    let x: Vec<f32> = ROUNDED.iter().map(|row| row.0).collect();
+    let x = Tensor::from_slice(&[x.len()], &x);
+    let kinds = [(17, 448.0), (18, 240.0), (19, 57344.0), (20, 57344.0)];
+    for (i, (to, max)) in kinds.into_iter().enumerate() {
+        let (open, cut) = (
+            cast_twice(&x, F32, to, F32, 0),
+            cast_twice(&x, F32, to, F32, 1),
+        );
+        for (j, (x, rounded)) in ROUNDED.into_iter().enumerate() {
+            let expected = rounded[i];
+            let same = open[j] == expected || open[j].is_nan() && expected.is_nan();
+            assert!(same, "{x} to {to}: {}, not {expected}", open[j]);
+            let saturated = match expected.is_finite() {
+                true => expected,
+                false => f64::copysign(max, x.into()),
             };
-            assert_eq!(*cut, expected, "{to}: {x}");
+            assert_eq!(cut[j], saturated, "{x} to {to}");
         }
     }
 }
