@@ -3,7 +3,7 @@
 
 Needs numpy, onnx, onnxruntime, and the library of the C interface (`cargo build --release -p deploy`). onnxruntime judges every
 node while a graph is drawn: a node that it refuses, or whose result is not finite, is drawn again. A result may differ by a
-tolerance, and by some times what a tiny change of the inputs changes in onnxruntime's own result; a graph whose integers change
+tolerance, and by some times what a tiny change of the inputs changes in onnxruntime's own result; an output whose integers change
 by that is skipped. A disagreement is made smaller, by making results inputs, and is written to a folder with its inputs and a
 text that has a line for the reason. Graphs run in processes of their own: onnxruntime ends some of them.
 """

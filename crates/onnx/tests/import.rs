@@ -719,3 +719,26 @@ fn norms_of_integers_are_integers() {
         assert_eq!([y[0].get_i64(0), y[0].get_i64(1)], expected, "{op}");
     }
 }
+
+/// The expected bytes are those of ONNX Runtime: means are cut, not rounded.
+#[test]
+fn bytes_are_resized_to_means_that_are_cut() {
+    let mode = vec![text("mode", "linear")];
+    let resize = node("Resize", &["k", "", "", "sizes"], &["y"], mode);
+    let bytes: Vec<u8> = (0..12).map(|i| (i * 37 % 256) as u8).collect();
+    let k = TensorProto {
+        name: Some("k".into()),
+        data_type: Some(2),
+        dims: vec![1, 1, 3, 4],
+        raw_data: Some(bytes.into()),
+        ..Default::default()
+    };
+    let sizes = int64s("sizes", &[1, 1, 5, 3]);
+    let y = &outputs(&one_node(18, &[1], resize, vec![k, sizes]))[0];
+    assert_eq!(y.dtype(), DType::U8);
+    let expected = [
+        6.0, 55.0, 104.0, 65.0, 114.0, 78.0, 154.0, 203.0, 39.0, 89.0, 138.0, 102.0, 46.0, 95.0,
+        144.0,
+    ];
+    assert_eq!(build_onnx::floats_of(y), expected);
+}
