@@ -5,7 +5,7 @@ use crate::narrowing;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::tensors::dtype_of;
 use graph::ValueId;
-use graph::ops::{Binary, Dropout, Gelu, Op, Unary};
+use graph::ops::{Binary, Dropout, Expand, Gelu, Op, Unary, broadcast_shape};
 use tensor::DType;
 
 macro_rules! plain {
@@ -67,7 +67,17 @@ pub(crate) fn identity(n: &mut NodeImport) -> Imported {
 
 pub(crate) fn select(n: &mut NodeImport) -> Imported {
     let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
-    Ok(vec![n.emit(Op::Where, &inputs)?])
+    let [condition, yes, no] = inputs;
+    let always = n.model.constant(condition).filter(|c| c.len() == 1);
+    let always = always.map(|c| c.get_i64(0) != 0);
+    let Some(always) = always.filter(|_| n.dtype(yes) == n.dtype(no)) else {
+        return Ok(vec![n.emit(Op::Where, &inputs)?]);
+    };
+    // A kernel of the choice would have no use for the operand that is never chosen, and bind it all the same.
+    let shape = broadcast_shape(&n.shape(yes), &n.shape(no))?;
+    let shape = broadcast_shape(&n.shape(condition), &shape)?;
+    let chosen = if always { yes } else { no };
+    Ok(vec![n.emit(Op::Expand(Expand { shape }), &[chosen])?])
 }
 
 pub(crate) fn modulo(n: &mut NodeImport) -> Imported {

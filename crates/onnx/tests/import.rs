@@ -742,3 +742,24 @@ fn bytes_are_resized_to_means_that_are_cut() {
     ];
     assert_eq!(build_onnx::floats_of(y), expected);
 }
+
+/// The operand that is never chosen decides the shape, and nothing else.
+#[test]
+fn a_choice_that_is_known_takes_one_operand() {
+    for (always, expected) in [(1, [0.0, 0.0, 1.0, 1.0]), (0, [7.0, 8.0, 7.0, 8.0])] {
+        let choice = node("Where", &["c", "x", "k"], &["y"], vec![]);
+        let condition = TensorProto {
+            name: Some("c".into()),
+            data_type: Some(9),
+            dims: vec![1],
+            raw_data: Some(vec![always].into()),
+            ..Default::default()
+        };
+        let k = build_onnx::floats("k", &[2], &[7.0, 8.0]);
+        let model = one_node(17, &[2, 1], choice, vec![condition, k]);
+        assert_eq!(build_onnx::floats_of(&outputs(&model)[0]), expected);
+        let imported = import(&model).unwrap();
+        let choices = imported.nodes().filter(|(_, n)| n.op == Op::Where);
+        assert_eq!(choices.count(), 0);
+    }
+}
