@@ -1,9 +1,11 @@
 //! Importers of element-wise operators.
 
+use crate::narrow::Narrow;
+use crate::narrowing;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::tensors::dtype_of;
 use graph::ValueId;
-use graph::ops::{Binary, Dropout, Gelu, Op, Unary};
+use graph::ops::{Binary, Dropout, Expand, Gelu, Op, Unary, broadcast_shape};
 use tensor::DType;
 
 macro_rules! plain {
@@ -65,7 +67,17 @@ pub(crate) fn identity(n: &mut NodeImport) -> Imported {
 
 pub(crate) fn select(n: &mut NodeImport) -> Imported {
     let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
-    Ok(vec![n.emit(Op::Where, &inputs)?])
+    let [condition, yes, no] = inputs;
+    let always = n.model.constant(condition).filter(|c| c.len() == 1);
+    let always = always.map(|c| c.get_i64(0) != 0);
+    let Some(always) = always.filter(|_| n.dtype(yes) == n.dtype(no)) else {
+        return Ok(vec![n.emit(Op::Where, &inputs)?]);
+    };
+    // A kernel of the choice would have no use for the operand that is never chosen, and bind it all the same.
+    let shape = broadcast_shape(&n.shape(yes), &n.shape(no))?;
+    let shape = broadcast_shape(&n.shape(condition), &shape)?;
+    let chosen = if always { yes } else { no };
+    Ok(vec![n.emit(Op::Expand(Expand { shape }), &[chosen])?])
 }
 
 pub(crate) fn modulo(n: &mut NodeImport) -> Imported {
@@ -219,26 +231,35 @@ pub(crate) fn clip(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn cast(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["saturate", "round_mode"]);
-    let to = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
-    let to = dtype_of(to).map_err(|e| Problem::Unsupported(e.to_string()))?;
+    let number = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
     let x = n.input(0)?;
+    if let Some(kind) = Narrow::of(number) {
+        return cast_to_narrow(n, x, kind);
+    }
+    n.attributes.ignore(&["saturate", "round_mode"]);
+    let to = dtype_of(number).map_err(|e| Problem::Unsupported(e.to_string()))?;
     Ok(vec![cast_to(n, x, to)?])
 }
 
 pub(crate) fn cast_like(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["saturate", "round_mode"]);
     let (x, like) = (n.input(0)?, n.input(1)?);
-    if let Some(kind) = n.narrow.get(&like) {
-        return Problem::unsupported(format!("a cast to {}", kind.name));
+    if let Some(kind) = n.narrow.get(&like).copied() {
+        return cast_to_narrow(n, x, kind);
     }
+    n.attributes.ignore(&["saturate", "round_mode"]);
     Ok(vec![cast_to(n, x, n.dtype(like))?])
+}
+
+fn cast_to_narrow(n: &mut NodeImport, x: ValueId, kind: &'static Narrow) -> Imported {
+    n.attributes.ignore(&["round_mode"]);
+    let saturate = n.attributes.flag("saturate", true)?;
+    Ok(vec![narrowing::narrowed(n, x, kind, saturate)?])
 }
 
 /// A value of its own also where a wider type holds `x` and is the one that is asked for.
 fn cast_to(n: &mut NodeImport, x: ValueId, to: DType) -> Result<ValueId, Problem> {
-    match n.narrow.contains_key(&x) && n.dtype(x) == to {
-        true => n.emit(Op::Identity, &[x]),
+    match n.narrow.contains_key(&x) {
+        true => narrowing::widened(n, x, to),
         false => n.cast(x, to),
     }
 }

@@ -6,6 +6,7 @@ mod control;
 mod fixed;
 mod functions;
 mod halves;
+mod inputs;
 mod masks;
 mod placed;
 mod sized;
@@ -25,7 +26,7 @@ use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, any_tensor_from, dtype_of};
 use crate::versions::{operator_sets, standard_domain};
 use control::{Definition, Stop};
-use graph::{Limits, Model, NamedDim, Origin, TensorType, ValueId};
+use graph::{Limits, Model, NamedDim, TensorType, ValueId};
 use prost::{DecodeError, Message};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -44,6 +45,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, usize>,
     /// Inputs that become constants, by name.
     pub consts: BTreeMap<String, Arc<Tensor>>,
+    /// Initialisers that become inputs, whose values are given at run time.
+    pub open_inputs: BTreeSet<String>,
     /// What a file may make of itself.
     pub limits: Limits,
     /// Whether a training step is to be made of the model: dropouts in training mode are kept for it, which are
@@ -117,6 +120,7 @@ impl ModelFile {
     /// See [`ImportError`]; unsupported nodes are all listed.
     pub fn import(&self, options: &ImportOptions) -> Result<BoundModel, ImportError> {
         let mut graph = self.graph.clone();
+        inputs::open(&mut graph, &options.open_inputs)?;
         let Some(changed) = fixed::change(&mut graph, options) else {
             return bind(&self.proto, graph, self.folder.as_ref(), options);
         };
@@ -416,7 +420,7 @@ impl Importer<'_> {
                 self.report(node.op_type(), domain, &name, &reason);
             }
             Some(Err(Problem::NotConstant { value, role })) => {
-                let inputs = deciding_inputs(&self.model, value);
+                let inputs = inputs::deciding(&self.model, value);
                 if inputs.is_empty() {
                     let source = self.model[value].name();
                     let reason = format!(
@@ -777,21 +781,4 @@ fn bind_shape(
     }
     bound.shape(input, Some(at), &sizes, options);
     sizes
-}
-
-/// The graph inputs that a value is computed from.
-fn deciding_inputs(model: &Model, value: ValueId) -> Vec<String> {
-    let mut seen = BTreeSet::from([value]);
-    let mut open = vec![value];
-    while let Some(v) = open.pop() {
-        if let Origin::Node(node, _) = model[v].origin() {
-            for input in model[*node].inputs.iter().flatten() {
-                if seen.insert(*input) {
-                    open.push(*input);
-                }
-            }
-        }
-    }
-    let inputs = model.inputs().iter().filter(|v| seen.contains(v));
-    inputs.map(|v| model[*v].name().to_string()).collect()
 }

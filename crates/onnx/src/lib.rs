@@ -28,6 +28,7 @@ mod live;
 mod losses;
 mod movement;
 mod narrow;
+mod narrowing;
 mod node;
 pub mod node_tests;
 mod norm;

@@ -1,7 +1,7 @@
 //! Element types of ONNX that no tensor here has.
 //!
 //! A value of such a type is held in a wider type that has all of its numbers: 16-bit integers as i32, numbers of
-//! 4 bits as bytes, 8-bit floats as f32. While a model is read, it is marked. Operators that compute would round and wrap
+//! 4 bits as bytes, 8-bit floats as f32. While a model is read, it is marked. `narrowing.rs` casts to such types. Operators that compute would round and wrap
 //! at other numbers than the file's type does, so only those take a marked value that move elements, compare them, or leave the type:
 //! `Cast`, `QuantizeLinear`, `DequantizeLinear`.
 
@@ -73,6 +73,9 @@ static NARROW: [Narrow; 14] = [
     narrow(26, "int2", 2, Numbers::Signed, DType::I8),
 ];
 
+/// Of a number that may be above what an i64 holds, which has the bits of one then. It can be moved and cast only.
+pub(crate) static OPEN_UINT64: Narrow = narrow(13, "uint64", 64, Numbers::Unsigned, DType::I64);
+
 /// The values of a model that is being imported which have such a type.
 pub(crate) type Narrows = HashMap<ValueId, &'static Narrow>;
 
@@ -116,6 +119,29 @@ const LEAVE: [&str; 11] = [
     "QuantizeLinear",
     "Shape",
     "Size",
+];
+
+/// Operators that take numbers which may be above what an i64 holds.
+const TAKE_OPEN: [&str; 19] = [
+    "Cast",
+    "CastLike",
+    "Compress",
+    "Concat",
+    "DepthToSpace",
+    "Equal",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "SpaceToDepth",
+    "Split",
+    "Squeeze",
+    "Tile",
+    "Transpose",
 ];
 
 /// A float of a sign and so many bits of exponent and mantissa, without special values.
@@ -240,22 +266,27 @@ impl Narrow {
 
 /// Refuses an operator that gets a value of such a type and would compute with it.
 pub(crate) fn check(n: &NodeImport, operator: &str) -> Result<(), Problem> {
-    let mut given = n.inputs.iter().flatten();
-    match given.find_map(|v| Some((*v, n.narrow.get(v)?))) {
-        Some((v, kind)) if !MOVE.contains(&operator) && !LEAVE.contains(&operator) => {
-            Problem::unsupported(format!(
-                "its operand `{}` is of type {}, which this operator does not take here; cast it to another type before",
-                n.model[v].name(),
-                kind.name
-            ))
-        }
-        _ => Ok(()),
+    let takes = |kind: &Narrow| match std::ptr::eq(kind, &OPEN_UINT64) {
+        true => TAKE_OPEN.contains(&operator),
+        false => MOVE.contains(&operator) || LEAVE.contains(&operator),
+    };
+    let given = n.inputs.iter().flatten();
+    let mut kinds = given.filter_map(|v| Some((*v, n.narrow.get(v)?)));
+    match kinds.find(|(_, kind)| !takes(kind)) {
+        Some((v, kind)) => Problem::unsupported(format!(
+            "its operand `{}` is of type {}, which this operator does not take here; cast it to another type before",
+            n.model[v].name(),
+            kind.name
+        )),
+        None => Ok(()),
     }
 }
 
 /// Marks what an operator has made of values of such a type.
 pub(crate) fn mark(n: &mut NodeImport, operator: &str, results: &[ValueId]) {
-    let kind = n.inputs.iter().flatten().find_map(|v| n.narrow.get(v));
+    let kinds = n.inputs.iter().flatten().filter_map(|v| n.narrow.get(v));
+    // One number that may be large is enough for a result to have one.
+    let kind = kinds.max_by_key(|kind| std::ptr::eq(**kind, &OPEN_UINT64));
     if let Some(kind) = kind.copied().filter(|_| MOVE.contains(&operator)) {
         // Others than those of `Split` are indices.
         let count = if operator == "Split" {

@@ -148,16 +148,21 @@ pub(crate) fn select(n: &mut NodeImport) -> Imported {
     result(n, y, 7, like)
 }
 
+/// Before operator set 13, all axes from the given one on are one axis.
 pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
     let x = operand(n, 0, 1)?;
-    let given = n.attributes.int("axis", -1)?;
     let opset = n.attributes.int("opset", 13)?;
     let shape = n.shape(x);
-    let axis = n.axis(given, shape.len())?;
-    if opset < 13 && axis + 1 != shape.len() {
-        return Problem::unsupported(format!("opset={opset} with axis={given}"));
-    }
-    let y = n.emit(Op::Softmax(Softmax { axis }), &[x])?;
+    let axis = n.axis(n.attributes.int("axis", -1)?, shape.len())?;
+    let y = if opset < 13 {
+        let rows = shape[..axis].iter().product();
+        let columns = shape[axis..].iter().product();
+        let flat = n.reshape(x, vec![rows, columns])?;
+        let y = n.emit(Op::Softmax(Softmax { axis: 1 }), &[flat])?;
+        n.reshape(y, shape)?
+    } else {
+        n.emit(Op::Softmax(Softmax { axis }), &[x])?
+    };
     let like = n.input(0)?;
     result(n, y, 3, like)
 }

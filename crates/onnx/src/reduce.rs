@@ -91,14 +91,30 @@ pub(crate) fn sum_square(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn l2(n: &mut NodeImport) -> Imported {
-    let sum = sum_square(n)?[0];
-    Ok(vec![n.unary(Unary::Sqrt, sum)?])
+    let (x, axes) = axes(n, 17)?;
+    let wide = wide(n, x)?;
+    let square = n.binary(Binary::Mul, wide, wide)?;
+    let sum = emit(n, ReduceKind::Sum, square, &axes)?;
+    let root = n.unary(Unary::Sqrt, sum)?;
+    let dtype = n.dtype(x);
+    Ok(vec![n.cast(root, dtype)?])
 }
 
 pub(crate) fn log_sum(n: &mut NodeImport) -> Imported {
     let (x, axes) = axes(n, 17)?;
-    let sum = emit(n, ReduceKind::Sum, x, &axes)?;
-    Ok(vec![n.unary(Unary::Log, sum)?])
+    let wide = wide(n, x)?;
+    let sum = emit(n, ReduceKind::Sum, wide, &axes)?;
+    let log = n.unary(Unary::Log, sum)?;
+    let dtype = n.dtype(x);
+    Ok(vec![n.cast(log, dtype)?])
+}
+
+/// Integers as floats, so that a root or a logarithm of them is one; their results are cut to integers.
+fn wide(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    match n.dtype(x).is_float() {
+        true => Ok(x),
+        false => n.cast(x, DType::F64),
+    }
 }
 
 /// log(sum(exp(x - m))) + m, with m the maximum bounded to finite values, so

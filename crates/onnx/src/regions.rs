@@ -83,6 +83,12 @@ fn samples(
     let steps = n.model.add_result(&n.name, steps);
     let offsets = n.binary(Binary::Mul, extent, steps)?;
     let places = n.binary(Binary::Add, low, offsets)?;
+    let (places, inside) = within(n, places, size)?;
+    Ok([places, inside])
+}
+
+/// Places cut to an image of `size` pixels along an axis, and whether each was within a pixel of it.
+fn within(n: &mut NodeImport, places: ValueId, size: usize) -> Result<(ValueId, ValueId), Problem> {
     let above = with(n, Binary::GreaterOrEqual, places, -1.0)?;
     let below = with(n, Binary::LessOrEqual, places, size as f64)?;
     let inside = n.binary(Binary::And, above, below)?;
@@ -90,7 +96,24 @@ fn samples(
         min: Some(0.0),
         max: Some(size as f64 - 1.0),
     };
-    Ok([n.unary(clip, places)?, inside])
+    Ok((n.unary(clip, places)?, inside))
+}
+
+/// What share a pixel has in a sample at `place`, of `size` pixels along an axis; none in one that is not within a pixel
+/// of the image.
+fn share_of(
+    n: &mut NodeImport,
+    [place, pixel]: [ValueId; 2],
+    size: usize,
+) -> Result<ValueId, Problem> {
+    let (place, inside) = within(n, place, size)?;
+    let distance = n.binary(Binary::Sub, place, pixel)?;
+    let distance = n.unary(Unary::Abs, distance)?;
+    let one = scalar(n, distance, 1.0)?;
+    let share = n.binary(Binary::Sub, one, distance)?;
+    let share = n.unary(Unary::Relu, share)?;
+    let zero = scalar(n, share, 0.0)?;
+    n.emit(Op::Where, &[inside, share, zero])
 }
 
 /// What a RoiAlign asks for.
@@ -100,8 +123,8 @@ struct Align {
     regions: usize,
     /// Bins along y and x of a region.
     bins: [usize; 2],
-    /// Samples of a bin along each axis.
-    ratio: usize,
+    /// Samples of a bin along each axis; none if the size of a region says how many.
+    ratio: Option<usize>,
     scale: f64,
     half_pixel: bool,
     /// A bin is the largest of its samples, not their mean.
@@ -121,11 +144,14 @@ impl Align {
         };
         let ratio = n.attributes.int("sampling_ratio", 0)?;
         let small = |v: i64| (1..1 << 12).contains(&v);
-        if !small(ratio) {
-            return Problem::unsupported(format!(
-                "sampling_ratio={ratio}: the regions' sizes decide how many samples it takes; \
-                 export it with a fixed number, such as 2"
-            ));
+        if ratio != 0 && !small(ratio) {
+            return Problem::unsupported(format!("sampling_ratio={ratio}"));
+        }
+        if ratio == 0 && largest {
+            return Problem::unsupported(
+                "mode=`max` with sampling_ratio=0: the regions' sizes decide of how many samples \
+                 a bin is the largest; export it with a fixed number, such as 2",
+            );
         }
         let rows = n.attributes.int("output_height", 1)?;
         let columns = n.attributes.int("output_width", 1)?;
@@ -150,34 +176,136 @@ impl Align {
             image: [*batch, *channels, *height, *width],
             regions: *count,
             bins: [rows as usize, columns as usize],
-            ratio: ratio as usize,
+            ratio: (ratio != 0).then_some(ratio as usize),
             scale: f64::from(n.attributes.float("spatial_scale", 1.0)?),
             half_pixel,
             largest,
         })
     }
 
-    /// Where the samples of all regions are along y and along x, and whether each is inside.
-    fn places(&self, n: &mut NodeImport, regions: ValueId) -> Result<[[ValueId; 2]; 2], Problem> {
+    /// The least and the greatest place of all regions, along y and along x.
+    fn ends(&self, n: &mut NodeImport, regions: ValueId) -> Result<[[ValueId; 2]; 2], Problem> {
         let mut corners = with(n, Binary::Mul, regions, self.scale)?;
         if self.half_pixel {
             corners = with(n, Binary::Sub, corners, 0.5)?;
         }
         // A region is x, y of one corner and of the other.
-        let mut along = |axis: usize| {
-            let mut corner = |i: usize| {
-                let cut = Slice {
-                    starts: vec![0, i],
-                    steps: vec![1, 1],
-                    sizes: vec![self.regions, 1],
-                };
-                n.emit(Op::Slice(cut), &[corners])
+        let mut corner = |i: usize| {
+            let cut = Slice {
+                starts: vec![0, i],
+                steps: vec![1, 1],
+                sizes: vec![self.regions, 1],
             };
-            let ends = [corner(1 - axis)?, corner(3 - axis)?];
-            let bins = (self.bins[axis], self.ratio);
-            samples(n, ends, bins, self.image[2 + axis], self.half_pixel)
+            n.emit(Op::Slice(cut), &[corners])
+        };
+        Ok([[corner(1)?, corner(3)?], [corner(0)?, corner(2)?]])
+    }
+
+    /// Where the samples of all regions are along y and along x, and whether each is inside.
+    fn places(
+        &self,
+        n: &mut NodeImport,
+        regions: ValueId,
+        ratio: usize,
+    ) -> Result<[[ValueId; 2]; 2], Problem> {
+        let ends = self.ends(n, regions)?;
+        let mut along = |axis: usize| {
+            let bins = (self.bins[axis], ratio);
+            samples(n, ends[axis], bins, self.image[2 + axis], self.half_pixel)
         };
         Ok([along(0)?, along(1)?])
+    }
+
+    /// Along one axis, what share each pixel has in the mean of a bin's samples:
+    /// [regions, bins, size].
+    ///
+    /// A bin has as many samples as it has pixels, rounded up. A region may be larger than the image, so nothing
+    /// bounds their number. But only a few of them lie within a pixel of any one pixel, and only these are added up:
+    /// two of a bin of at least `NEAR` samples are more than 5/6 of a pixel apart.
+    fn shares(
+        &self,
+        n: &mut NodeImport,
+        [low, high]: [ValueId; 2],
+        axis: usize,
+    ) -> Result<ValueId, Problem> {
+        const NEAR: usize = 6;
+        let (bins, size, dtype) = (self.bins[axis], self.image[2 + axis], n.dtype(low));
+        n.take_elements(&[self.regions, bins, size, NEAR])?;
+        let mut extent = n.binary(Binary::Sub, high, low)?;
+        if !self.half_pixel {
+            extent = with(n, Binary::Max, extent, 1.0)?;
+        }
+        let of_region = vec![self.regions, 1, 1];
+        let (low, extent) = (
+            n.reshape(low, of_region.clone())?,
+            n.reshape(extent, of_region)?,
+        );
+        let bin = with(n, Binary::Div, extent, bins as f64)?;
+        let count = n.unary(Unary::Ceil, bin)?;
+        let divisor = with(n, Binary::Max, count, 1.0)?;
+        let step = n.binary(Binary::Div, bin, divisor)?;
+        let index = counting(n, bins, 1, 3, 0)?;
+        let index = n.cast(index, dtype)?;
+        let start = n.binary(Binary::Mul, index, bin)?;
+        let start = n.binary(Binary::Add, low, start)?;
+        let pixel = counting(n, size, 2, 3, 0)?;
+        let pixel = n.cast(pixel, dtype)?;
+        // The first sample that may be within a pixel of this one, and no later one than leaves `NEAR` of them.
+        let before = with(n, Binary::Sub, pixel, 1.0)?;
+        let before = n.binary(Binary::Sub, before, start)?;
+        let apart = with(n, Binary::Max, step, 0.5)?;
+        let first = n.binary(Binary::Div, before, apart)?;
+        let first = with(n, Binary::Sub, first, 0.5)?;
+        let first = n.unary(Unary::Floor, first)?;
+        let last = with(n, Binary::Sub, count, NEAR as f64)?;
+        let first = n.binary(Binary::Min, first, last)?;
+        let first = with(n, Binary::Max, first, 0.0)?;
+        let zero = scalar(n, first, 0.0)?;
+        let mut sum = zero;
+        for i in 0..NEAR {
+            let sample = with(n, Binary::Add, first, i as f64)?;
+            let exists = n.binary(Binary::Less, sample, count)?;
+            let middle = with(n, Binary::Add, sample, 0.5)?;
+            let offset = n.binary(Binary::Mul, middle, step)?;
+            let place = n.binary(Binary::Add, start, offset)?;
+            let share = share_of(n, [place, pixel], size)?;
+            let share = n.emit(Op::Where, &[exists, share, zero])?;
+            sum = n.binary(Binary::Add, sum, share)?;
+        }
+        n.binary(Binary::Div, sum, divisor)
+    }
+
+    /// The means of samples whose number the regions' sizes say: a product along y with the shares of the pixels, and one
+    /// along x. A pixel that is not finite spoils means that it has no share in.
+    fn means(
+        &self,
+        n: &mut NodeImport,
+        image: ValueId,
+        [regions, batch]: [ValueId; 2],
+    ) -> Result<ValueId, Problem> {
+        let ([batches, channels, height, width], count) = (self.image, self.regions);
+        let [rows, columns] = self.bins;
+        let [along_y, along_x] = self.ends(n, regions)?;
+        let (mut y, x) = (self.shares(n, along_y, 0)?, self.shares(n, along_x, 1)?);
+        if batches > 1 {
+            // The images lie below each other, and a region has a share in its own only.
+            let number = counting(n, batches, 2, 4, 0)?;
+            let batch = n.cast(batch, DType::I64)?;
+            let batch = n.reshape(batch, vec![count, 1, 1, 1])?;
+            let own = n.binary(Binary::Equal, number, batch)?;
+            let all = n.reshape(y, vec![count, rows, 1, height])?;
+            let zero = scalar(n, y, 0.0)?;
+            y = n.emit(Op::Where, &[own, all, zero])?;
+        }
+        let y = n.reshape(y, vec![count * rows, batches * height])?;
+        let image = transposed(n, image, &[0, 2, 1, 3])?;
+        let image = n.reshape(image, vec![batches * height, channels * width])?;
+        let of_rows = n.emit(Op::MatMul, &[y, image])?;
+        let of_rows = n.reshape(of_rows, vec![count, rows * channels, width])?;
+        let x = transposed(n, x, &[0, 2, 1])?;
+        let bins = n.emit(Op::MatMul, &[of_rows, x])?;
+        let bins = n.reshape(bins, vec![count, rows, channels, columns])?;
+        transposed(n, bins, &[0, 2, 1, 3])
     }
 
     /// The samples at places in pixels. Of those for a largest one, the operator's definition
@@ -220,8 +348,13 @@ impl Align {
 
     /// Each bin of its samples: `values` is [1, channels, regions * samples along y, samples
     /// along x].
-    fn bins(&self, n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
-        let ([rows, columns], ratio) = (self.bins, self.ratio);
+    fn of_samples(
+        &self,
+        n: &mut NodeImport,
+        values: ValueId,
+        ratio: usize,
+    ) -> Result<ValueId, Problem> {
+        let [rows, columns] = self.bins;
         let by_bin = vec![self.image[1], self.regions, rows, ratio, columns, ratio];
         let values = n.reshape(values, by_bin)?;
         let reduce = Reduce {
@@ -238,17 +371,21 @@ impl Align {
 }
 
 /// Every bin of a region is the mean of some samples of the image. The images of a batch lie
-/// below each other for that: a sample is within its own.
+/// below each other for that: a sample is within its own. Where the regions' sizes say how many samples there
+/// are, a mean is written as products, which need no bound of that number.
 pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let (image, regions, batch) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let align = Align::read(n, image, regions)?;
+    let Some(ratio) = align.ratio else {
+        return Ok(vec![align.means(n, image, [regions, batch])?]);
+    };
     let ([batches, channels, height, width], count) = (align.image, align.regions);
-    let [[y, y_inside], [x, x_inside]] = align.places(n, regions)?;
+    let [[y, y_inside], [x, x_inside]] = align.places(n, regions, ratio)?;
     let batch = n.cast(batch, n.dtype(y))?;
     let batch = n.reshape(batch, vec![count, 1])?;
     let first = with(n, Binary::Mul, batch, height as f64)?;
     let y = n.binary(Binary::Add, y, first)?;
-    let [rows, columns] = align.bins.map(|bins| bins * align.ratio);
+    let [rows, columns] = align.bins.map(|bins| bins * ratio);
     // Samples outside the image are zeros.
     let far = scalar(n, y, -4.0)?;
     let y = n.emit(Op::Where, &[y_inside, y, far])?;
@@ -268,7 +405,7 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     };
     let below = n.reshape(below, vec![1, channels, batches * height, width])?;
     let values = align.values(n, below, [y, x])?;
-    Ok(vec![align.bins(n, values)?])
+    Ok(vec![align.of_samples(n, values, ratio)?])
 }
 
 /// Along one axis of regions [regions, 1], which bins [bins] have which pixels:

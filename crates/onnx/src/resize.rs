@@ -1,7 +1,8 @@
 //! Importers of Resize and Upsample: how each axis is sampled.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{Filter, Line, Op, Resize, Rounding, Sampling, Scale};
+use graph::ops::{Binary, Filter, Line, Op, Resize, Rounding, Sampling, Scale, Unary};
+use tensor::DType;
 
 /// One axis of the operand, of which something else is asked than to keep it.
 struct Axis {
@@ -220,7 +221,18 @@ fn emit(n: &mut NodeImport, op: Resize) -> Imported {
     if op.axes.iter().all(Option::is_none) {
         return Ok(vec![x]);
     }
-    Ok(vec![n.emit(Op::Resize(op), &[x])?])
+    let dtype = n.dtype(x);
+    if dtype.is_float() || op.filter != Filter::Linear || op.antialias {
+        return Ok(vec![n.emit(Op::Resize(op), &[x])?]);
+    }
+    // Means of integers are cut to integers. What rounding took off a whole number is added before.
+    let wide = n.cast(x, DType::F64)?;
+    let mean = n.emit(Op::Resize(op), &[wide])?;
+    let sign = n.unary(Unary::Sign, mean)?;
+    let little = n.filled(DType::F64, &[], 2f64.powi(-20))?;
+    let little = n.binary(Binary::Mul, sign, little)?;
+    let mean = n.binary(Binary::Add, mean, little)?;
+    Ok(vec![n.cast(mean, dtype)?])
 }
 
 /// The words of ONNX for a resizing of a tensor of some shape: its mode, how positions are

@@ -673,3 +673,93 @@ fn tensor_files_of_every_type() {
     assert!(read(&huge).unwrap_err().to_string().contains("are invalid"));
     assert!(read_tensor_proto(&raw(1, &[0; 8]).encode_to_vec()[..5]).is_err());
 }
+
+/// A value that is declared as an input is its default, and any value of the file can be left to a run.
+#[test]
+fn an_initialiser_becomes_an_input() {
+    let add = node("Add", &["x", "b"], &["y"], vec![]);
+    let bias = build_onnx::floats("b", &[2], &[1.0, 2.0]);
+    let mut file = one_node(17, &[2], add, vec![bias]);
+    for declared in [false, true] {
+        if declared {
+            let graph = file.graph.as_mut().unwrap();
+            graph.input.push(known("b", F32, &[2]));
+        }
+        let inputs = |names: &[&str]| {
+            let options = ImportOptions {
+                open_inputs: names.iter().map(|n| (*n).to_string()).collect(),
+                ..ImportOptions::default()
+            };
+            let model = import_with(&file, &options)?;
+            let names = model.inputs().iter().map(|v| model[*v].name().to_string());
+            Ok::<_, ImportError>(names.collect::<Vec<_>>())
+        };
+        assert_eq!(inputs(&[]).unwrap(), ["x"]);
+        assert_eq!(inputs(&["b"]).unwrap(), ["x", "b"]);
+        let e = inputs(&["c"]).unwrap_err().to_string();
+        assert!(e.contains("--open-input c changes nothing"), "{e}");
+    }
+}
+
+/// Roots and logarithms of sums of integers are cut to integers.
+#[test]
+fn norms_of_integers_are_integers() {
+    for (op, expected) in [("ReduceL2", [11, 22]), ("ReduceLogSum", [2, 3])] {
+        let of_rows = node(
+            op,
+            &["k"],
+            &["y"],
+            vec![ints("axes", &[1]), int("keepdims", 0)],
+        );
+        let k = TensorProto {
+            dims: vec![2, 3],
+            ..int64s("k", &[5, -4, 9, 20, 6, 8])
+        };
+        let y = outputs(&one_node(17, &[1], of_rows, vec![k]));
+        assert_eq!([y[0].get_i64(0), y[0].get_i64(1)], expected, "{op}");
+    }
+}
+
+/// The expected bytes are those of ONNX Runtime: means are cut, not rounded.
+#[test]
+fn bytes_are_resized_to_means_that_are_cut() {
+    let mode = vec![text("mode", "linear")];
+    let resize = node("Resize", &["k", "", "", "sizes"], &["y"], mode);
+    let bytes: Vec<u8> = (0..12).map(|i| (i * 37 % 256) as u8).collect();
+    let k = TensorProto {
+        name: Some("k".into()),
+        data_type: Some(2),
+        dims: vec![1, 1, 3, 4],
+        raw_data: Some(bytes.into()),
+        ..Default::default()
+    };
+    let sizes = int64s("sizes", &[1, 1, 5, 3]);
+    let y = &outputs(&one_node(18, &[1], resize, vec![k, sizes]))[0];
+    assert_eq!(y.dtype(), DType::U8);
+    let expected = [
+        6.0, 55.0, 104.0, 65.0, 114.0, 78.0, 154.0, 203.0, 39.0, 89.0, 138.0, 102.0, 46.0, 95.0,
+        144.0,
+    ];
+    assert_eq!(build_onnx::floats_of(y), expected);
+}
+
+/// The operand that is never chosen decides the shape, and nothing else.
+#[test]
+fn a_choice_that_is_known_takes_one_operand() {
+    for (always, expected) in [(1, [0.0, 0.0, 1.0, 1.0]), (0, [7.0, 8.0, 7.0, 8.0])] {
+        let choice = node("Where", &["c", "x", "k"], &["y"], vec![]);
+        let condition = TensorProto {
+            name: Some("c".into()),
+            data_type: Some(9),
+            dims: vec![1],
+            raw_data: Some(vec![always].into()),
+            ..Default::default()
+        };
+        let k = build_onnx::floats("k", &[2], &[7.0, 8.0]);
+        let model = one_node(17, &[2, 1], choice, vec![condition, k]);
+        assert_eq!(build_onnx::floats_of(&outputs(&model)[0]), expected);
+        let imported = import(&model).unwrap();
+        let choices = imported.nodes().filter(|(_, n)| n.op == Op::Where);
+        assert_eq!(choices.count(), 0);
+    }
+}

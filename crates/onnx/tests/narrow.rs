@@ -126,3 +126,123 @@ fn operators_that_compute_refuse_them_by_name() {
     let e = short.unwrap_err().to_string();
     assert!(e.contains("needs 4 bytes, but there are 2"), "{e}");
 }
+
+/// `x` cast to a type and on to another, which is read as floats.
+fn cast_twice(x: &Tensor, elem_type: i32, to: i32, on_to: i32, saturate: i64) -> Vec<f64> {
+    let attributes = vec![int("to", to.into()), int("saturate", saturate)];
+    let nodes = vec![
+        node("Cast", &["x"], &["c"], attributes),
+        node("Cast", &["c"], &["y"], vec![int("to", on_to.into())]),
+    ];
+    let mut m = model(nodes, vec![]);
+    m.graph.as_mut().unwrap().input = vec![known("x", elem_type, &[x.len() as i64])];
+    let model = import(&m).unwrap();
+    let y = evaluate(&model, &[Arc::new(x.clone())], Keep::Outputs).unwrap();
+    build_onnx::floats_of(&y.outputs()[0])
+}
+
+#[test]
+fn integers_wrap_at_the_range_of_a_narrow_type() {
+    const I64: i32 = 7;
+    let cast = |to, values: &[i64], on_to| {
+        let x = Tensor::from_slice(&[values.len()], values);
+        cast_twice(&x, I64, to, on_to, 1)
+    };
+    let values = [-1, 40_000, 70_000, 1 << 31, 5 - (1 << 40)];
+    assert_eq!(cast(I16, &values, F32), [-1.0, -25536.0, 4464.0, 0.0, 5.0]);
+    assert_eq!(cast(4, &values, I64), [65535.0, 40000.0, 4464.0, 0.0, 5.0]);
+    assert_eq!(
+        cast(U32, &[-1, (1 << 33) + 7, 3], I64),
+        [4_294_967_295.0, 7.0, 3.0]
+    );
+    // The last one is just above the middle between two floats.
+    let large = [-1, -(1 << 62) - 1, 12, i64::MIN + (1 << 39) + (1 << 12)];
+    assert_eq!(
+        cast(13, &large, F32),
+        [
+            18_446_744_073_709_551_616.0,
+            13_835_058_055_282_163_712.0,
+            12.0,
+            9_223_373_136_366_403_584.0
+        ]
+    );
+    assert_eq!(cast(13, &[-7, 7], I64), [-7.0, 7.0]);
+    let floats = Tensor::from_slice(&[3], &[1e19f32, -0.0, 40_000.75]);
+    assert_eq!(
+        cast_twice(&floats, F32, 13, F32, 1),
+        [f64::from(1e19f32), 0.0, 40_000.0]
+    );
+    assert_eq!(cast_twice(&floats, F32, 4, F32, 1)[2], 40_000.0);
+}
+
+#[test]
+fn large_unsigned_numbers_are_not_compared() {
+    let nodes = vec![
+        node("Cast", &["x"], &["c"], vec![int("to", 13)]),
+        node("Less", &["c", "c"], &["y"], vec![]),
+    ];
+    let mut m = model(nodes, vec![]);
+    m.graph.as_mut().unwrap().input = vec![known("x", F32, &[1])];
+    let e = import(&m).unwrap_err().to_string();
+    assert!(e.contains("`c` is of type uint64"), "{e}");
+}
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+/// Numbers, and what each is as a float8e4m3fn, float8e4m3fnuz, float8e5m2 and float8e5m2fnuz, of the package
+/// ml_dtypes: it does not saturate.
+const ROUNDED: [(f64, [f64; 4]); 20] = [
+    (0.3, [0.3125, 0.3125, 0.3125, 0.3125]),
+    (-0.3, [-0.3125, -0.3125, -0.3125, -0.3125]),
+    (17.0, [16.0, 16.0, 16.0, 16.0]),
+    (19.0, [20.0, 20.0, 20.0, 20.0]),
+    (449.0, [448.0, NAN, 448.0, 448.0]),
+    (464.0, [448.0, NAN, 448.0, 448.0]),
+    (500.0, [NAN, NAN, 512.0, 512.0]),
+    (1e9, [NAN, NAN, INF, NAN]),
+    (-1e9, [NAN, NAN, -INF, NAN]),
+    (INF, [NAN, NAN, INF, NAN]),
+    (
+        0.0009765625,
+        [0.0, 0.0009765625, 0.0009765625, 0.0009765625],
+    ),
+    (
+        0.00146484375,
+        [0.001953125, 0.001953125, 0.00146484375, 0.00146484375],
+    ),
+    (
+        0.0029296875,
+        [0.00390625, 0.0029296875, 0.0029296875, 0.0029296875],
+    ),
+    (61439.0, [NAN, NAN, 57344.0, 57344.0]),
+    (61440.0, [NAN, NAN, INF, NAN]),
+    (247.0, [240.0, 240.0, 256.0, 256.0]),
+    (248.0, [256.0, NAN, 256.0, 256.0]),
+    (7.62939453125e-6, [0.0, 0.0, 0.0, 7.62939453125e-6]),
+    (1.0625, [1.0, 1.0, 1.0, 1.0]),
+    (-1.1875, [-1.25, -1.25, -1.25, -1.25]),
+];
+
+#[test]
+fn floats_of_8_bits_round_to_even() {
+    let x: Vec<f32> = ROUNDED.iter().map(|row| row.0 as f32).collect();
+    let x = Tensor::from_slice(&[x.len()], &x);
+    let kinds = [(17, 448.0), (18, 240.0), (19, 57344.0), (20, 57344.0)];
+    for (i, (to, max)) in kinds.into_iter().enumerate() {
+        let (open, cut) = (
+            cast_twice(&x, F32, to, F32, 0),
+            cast_twice(&x, F32, to, F32, 1),
+        );
+        for (j, (x, rounded)) in ROUNDED.into_iter().enumerate() {
+            let expected = rounded[i];
+            let same = open[j] == expected || open[j].is_nan() && expected.is_nan();
+            assert!(same, "{x} to {to}: {}, not {expected}", open[j]);
+            let saturated = match expected.is_finite() {
+                true => expected,
+                false => f64::copysign(max, x),
+            };
+            assert_eq!(cut[j], saturated, "{x} to {to}");
+        }
+    }
+}

@@ -30,8 +30,6 @@ const REFUSED: &[&str] = &[
     "MultiHeadAttention_more_keys_causal1",
     "QLinearGlobalAveragePool_i8_last",
     "QLinearGlobalAveragePool_u8_last",
-    "QLinearSoftmax_i8_axis0_opset11",
-    "QLinearSoftmax_u8_axis0_opset11",
 ];
 
 struct Case<'a> {

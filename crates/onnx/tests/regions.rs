@@ -80,6 +80,52 @@ fn a_region_is_sampled_by_means_or_by_largest_products() {
     }
 }
 
+/// Two images, regions that leave them, and one of no size. The expected values are the definition's, in f64.
+#[test]
+fn a_region_is_sampled_as_often_as_its_size_says() {
+    let expected = [
+        (
+            "half_pixel",
+            [
+                -3.1875, 2.75, 0.625, 0.0, 4.0, 0.0, 6.0, 2.0, 0.448967, 0.0, 0.0, 0.0, 0.0, 0.0,
+                0.0, 0.0,
+            ],
+        ),
+        (
+            "output_half_pixel",
+            [
+                -1.6875, 0.125, 2.46875, -0.1875, 5.0, 0.0, 11.0, 0.0, 0.355837, 0.0, 0.0, 0.0,
+                3.75, -0.75, 1.75, -2.75,
+            ],
+        ),
+    ];
+    for (mode, expected) in expected {
+        let attributes = vec![
+            text("coordinate_transformation_mode", mode),
+            int("output_height", 2),
+            int("output_width", 2),
+        ];
+        let align = node("RoiAlign", &["x", "regions", "batch"], &["y"], attributes);
+        let batch = int64s("batch", &[4], &[0, 1, 1, 0]);
+        let mut file = one_node(16, &[2, 1, 4, 4], align, vec![batch]);
+        let graph = file.graph.as_mut().unwrap();
+        graph.input.push(build_onnx::known("regions", 1, &[4, 4]));
+        let model = import(&file).unwrap();
+        model.verify().unwrap();
+        let x: Vec<f32> = (0..32i16)
+            .map(|i| f32::from(i * 7 % 16 - 8 + (i - 16).max(0)))
+            .collect();
+        let x = Tensor::from_slice(&[2, 1, 4, 4], &x);
+        let regions = [
+            0.5f32, 0.0, 3.0, 2.5, 2.0, 1.0, 6.0, 2.0, -3.25, -9.0, 40.0, 31.0, 1.0, 2.0, 1.0, 2.0,
+        ];
+        let regions = Tensor::from_slice(&[4, 4], &regions);
+        let inputs = [Arc::new(x), Arc::new(regions)];
+        let results = evaluate(&model, &inputs, Keep::Outputs).unwrap();
+        near(&floats_of(&results.outputs()[0]), &expected);
+    }
+}
+
 /// Windows that overlap, with padding: each maximum goes back to its place, by the windows where
 /// the places are known to be theirs and by scattering where they are not.
 #[test]

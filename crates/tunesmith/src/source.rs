@@ -28,6 +28,8 @@ pub struct Sizes {
     pub dims: BTreeMap<String, Vec<usize>>,
     /// As [`ImportOptions::consts`].
     pub consts: BTreeMap<String, Arc<Tensor>>,
+    /// As [`ImportOptions::open_inputs`].
+    pub open_inputs: BTreeSet<String>,
     /// As [`ImportOptions::limits`].
     pub limits: Limits,
     /// As [`ImportOptions::training`].
@@ -48,6 +50,7 @@ impl Sizes {
         }
         let mut all = vec![ImportOptions {
             consts: self.consts.clone(),
+            open_inputs: self.open_inputs.clone(),
             limits: self.limits,
             training: self.training,
             ..ImportOptions::default()

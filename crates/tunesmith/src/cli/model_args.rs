@@ -57,6 +57,9 @@ pub struct ModelArgs {
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
     #[arg(help_heading = ADVANCED, hide_short_help = true, long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
+    /// Make an initialiser of the file an input, which each run gives a value
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long = "open-input", value_name = "NAME")]
+    pub open_inputs: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long = "limit", value_name = "NAME=NUMBER", help = limits())]
     pub limits: Vec<String>,
     #[command(flatten)]
@@ -251,6 +254,7 @@ impl ModelArgs {
                 return Err(given_twice("--const", name));
             }
         }
+        options.open_inputs = self.open_inputs.iter().cloned().collect();
         Ok(options)
     }
 
@@ -258,8 +262,9 @@ impl ModelArgs {
         let for_files = *sizes != Sizes::default() && !names_file(name);
         let loaded = load_variants(name, sizes).map_err(|e| match (for_files, e.advice()) {
             (true, Some(advice)) => {
-                let advice =
-                    format!("{advice}; --batch, --dim, --const and --limit are for ONNX files");
+                let advice = format!(
+                    "{advice}; --batch, --dim, --const, --open-input and --limit are for ONNX files"
+                );
                 e.help(advice)
             }
             _ => e,

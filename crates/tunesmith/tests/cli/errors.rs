@@ -159,7 +159,11 @@ fn sizes_that_nothing_takes() {
     for model in ["bert-base", OP] {
         says(
             &p.error(&with(model, &["--batch", "8"])),
-            &["--batch, --dim, --const and --limit", model, "fixed"],
+            &[
+                "--batch, --dim, --const, --open-input and --limit",
+                model,
+                "fixed",
+            ],
         );
     }
     let misspelt = p.error(&with("resnet1800", &["--batch", "8"]));
