@@ -8,7 +8,7 @@ use crate::draft::{Draft, PART, REST, Refused, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
 use ir::affine::Affine;
-use ir::{CpuTarget, DType, Expr, ExprKind, LoopId, Program, Scope};
+use ir::{CpuTarget, DType, Expr, ExprKind, LoopId, Program, Scope, VarId};
 
 /// Rows of a tile, at most. Chosen by hand; not measured apart.
 const MOST_ROWS: i64 = 16;
@@ -93,8 +93,10 @@ fn row_reduction(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
         && lanes(target) > 1
         && n.reduce[0].extent % lanes(target) == 0
         && n.reduce[0].extent > lanes(target)
-        && lies_inside(p, n, &n.reduce[0])
-        && n.spatial.iter().any(|l| l.extent > 1)
+        && n.spatial
+            .iter()
+            .rfind(|l| l.extent > 1)
+            .is_some_and(|l| lies_across(p, n, (&n.reduce[0], l)))
 }
 
 /// A long reduction to one vector of results or less: each term would wait for the one before it.
@@ -115,14 +117,30 @@ fn few_results(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
 
 /// Whether elements that a block loads lie side by side along an axis.
 fn lies_inside(p: &Program, n: &Nest, axis: &AxisLoop) -> bool {
-    let block = p.block(n.block);
-    let mut vars = block.iters.iter().map(|i| i.var);
-    let var = vars.find(|v| p.var(*v).name == axis.axis);
-    let inside = |at: &Vec<Expr>| {
-        at.last()
-            .is_some_and(|e| var.is_some_and(|v| e.uses_var(v)))
+    let var = variable(p, n, axis);
+    let inside = |at: &Vec<Expr>| at.last().is_some_and(|e| uses(e, var));
+    p.block(n.block).loads().iter().any(|(_, at)| inside(at))
+}
+
+/// Whether elements that a block loads lie side by side along an axis, and rows of them behind each other along another.
+fn lies_across(p: &Program, n: &Nest, (inner, outer): (&AxisLoop, &AxisLoop)) -> bool {
+    let [inner, outer] = [inner, outer].map(|l| variable(p, n, l));
+    let across = |at: &Vec<Expr>| {
+        at.split_last().is_some_and(|(last, others)| {
+            uses(last, inner) && others.iter().any(|e| uses(e, outer))
+        })
     };
-    block.loads().iter().any(|(_, at)| inside(at))
+    p.block(n.block).loads().iter().any(|(_, at)| across(at))
+}
+
+fn uses(e: &Expr, var: Option<VarId>) -> bool {
+    var.is_some_and(|v| e.uses_var(v))
+}
+
+/// The iteration variable of an axis.
+fn variable(p: &Program, n: &Nest, axis: &AxisLoop) -> Option<VarId> {
+    let mut vars = p.block(n.block).iters.iter().map(|i| i.var);
+    vars.find(|v| p.var(*v).name == axis.axis)
 }
 
 /// Schedules one nest that still has its own loops.
