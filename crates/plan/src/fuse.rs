@@ -151,7 +151,9 @@ fn into_reductions(model: &Model, groups: Vec<Group>) -> Vec<Group> {
         .map(|g| g.anchor)
         .collect();
     let reader = |g: &Group| {
-        let v = model[g.last()].output();
+        let &[v] = &g.outputs(model)[..] else {
+            return None;
+        };
         let one_term = |n: NodeId| {
             let op = &model[n].op;
             is_elementwise(op) && !matches!(op, Op::Lookup | Op::BatchNorm(_))

@@ -145,14 +145,18 @@ impl Source<'_> {
         self.t.k.max(1) as i64
     }
 
-    /// Whether an element of this key and place comes before another one.
+    /// 1 if an element of this key and place comes before another one, else 0. By arithmetic: what a logical
+    /// operator loads behind its first operand would be loaded behind a branch.
     pub fn comes_before(&self, one: &[Expr; 2], other: &[Expr; 2]) -> Expr {
         let better = match self.t.largest {
             true => other[0].clone().lt(&one[0]),
             false => one[0].clone().lt(&other[0]),
         };
         let equal = one[0].clone().equals(other[0].clone());
-        better.or(equal.and(one[1].clone().lt(&other[1])))
+        let earlier = one[1].clone().lt(&other[1]);
+        let [better, equal, earlier] = [better, equal, earlier].map(|e| e.cast(DType::I32));
+        let same = Expr::binary(BinaryOp::BitAnd, equal, earlier);
+        Expr::binary(BinaryOp::BitOr, better, same)
     }
 
     /// Key and place of element `i` of a line; behind the last one are others that come last in
@@ -372,7 +376,7 @@ impl Network<'_> {
             let at = lines.index(line, [other(i, low), other(lane, across) + further]);
             let own = [from.keys, from.places].map(|b| Expr::load(b, o.to_vec()));
             let partner = [from.keys, from.places].map(|b| Expr::load(b, at.clone()));
-            let comes_before = source.comes_before(&partner, &own);
+            let comes_before = source.comes_before(&partner, &own).equals(place(1));
             let takes = match half {
                 Some(_) => comes_before,
                 None => {

@@ -112,7 +112,9 @@ impl Tournament<'_, '_> {
                 Some(round) => element(source, round, &line, &i),
                 None => source.element(&line, &i, i.clone()),
             });
-            let takes = source.comes_before(&other, &one);
+            let takes = source
+                .comes_before(&other, &one)
+                .equals(Expr::constant(1.0, DType::I32));
             let better = other.into_iter().zip(one);
             better
                 .map(|(a, b)| Expr::select(takes.clone(), a, b))
@@ -147,7 +149,6 @@ impl Tournament<'_, '_> {
         });
         let [keys, places, numbers] = [made[0], made[1], made[2]];
         let over = [("r", count)];
-        let small = |v: f64| Expr::constant(v, DType::I32);
         let name = format!("rank{round}");
         let rank = self
             .b
@@ -155,7 +156,7 @@ impl Tournament<'_, '_> {
                 let other = index(side_by_side, &parts(o).0, &r[0]);
                 let [own, other] =
                     [o.to_vec(), other].map(|at| [keys, places].map(|b| Expr::load(b, at.clone())));
-                Expr::select(source.comes_before(&other, &own), small(1.0), small(0.0))
+                source.comes_before(&other, &own)
             });
         let axes = self.axes("p", self.wanted);
         let name = format!("chosen{round}");
@@ -164,7 +165,7 @@ impl Tournament<'_, '_> {
                 let (line, place) = parts(o);
                 let at = index(side_by_side, &line, &r[0]);
                 let found = Expr::load(rank, at.clone()).equals(place.cast(DType::I32));
-                Expr::select(found, Expr::load(numbers, at), small(0.0))
+                found.cast(DType::I32) * Expr::load(numbers, at)
             })
     }
 
