@@ -163,6 +163,9 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         }
         return Ok(());
     };
+    if short_rows(d, n, at, target)? {
+        return Ok(());
+    }
     let along = &n.spatial[at];
     let width = match is_reduction {
         true => along.extent.min(width),
@@ -213,6 +216,40 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         border.separate(d, vectors)?;
     }
     Ok(())
+}
+
+/// Vectors of several rows that are shorter than a vector, where all rows lie behind each other or are the same one.
+/// Whether it could.
+fn short_rows(d: &mut Draft, n: &Nest, at: usize, target: &CpuTarget) -> Written<bool> {
+    let (width, extent) = (lanes(target), n.spatial[at].extent);
+    if at == 0 || extent >= width || width % extent != 0 {
+        return Ok(false);
+    }
+    let (rows, row) = (&n.spatial[at - 1], &n.spatial[at]);
+    let vars = [rows, row].map(|l| variable(d.program(), n, l));
+    let plain = |at: &[Expr], vars: &[Option<VarId>]| {
+        let (others, last) = at.split_at(at.len().saturating_sub(vars.len()));
+        last.iter().map(Expr::as_var).eq(vars.iter().copied())
+            && !others.iter().any(|e| vars.iter().any(|v| uses(e, *v)))
+    };
+    let block = d.block(n.block);
+    let behind = block.writes.iter().all(|w| plain(&w.indices, &vars))
+        && block.loads().iter().all(|(_, at)| {
+            let same = plain(at, &vars[1..]) && !at.iter().any(|e| uses(e, vars[0]));
+            let neither = !at.iter().any(|e| vars.iter().any(|v| uses(e, *v)));
+            plain(at, &vars) || same || neither
+        });
+    if n.is_reduction || !behind || rows.extent * extent % width != 0 {
+        return Ok(false);
+    }
+    let fused = d.fuse(rows.id, row.id)?;
+    let [vectors, lane] = d.split(fused, [REST, given(width)])?;
+    let outer = [&ids(&n.spatial[..at - 1])[..], &[vectors]].concat();
+    d.reorder_if_legal(&[&outer[..], &ids(&n.spatial[at + 1..]), &[lane]].concat());
+    d.parallel(&outer, target.threads)?;
+    d.vectorize_if_legal(lane);
+    d.run_parallel()?;
+    Ok(true)
 }
 
 /// What is different at the ends of the innermost axis.
@@ -345,19 +382,34 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
     Ok(())
 }
 
-/// A reduction to few results: several sums of each go on side by side.
+/// A reduction to few results: several vectors of sums go on side by side. Where the results are less than a vector,
+/// it has sums of several terms.
 fn parts(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
-    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE)])?;
-    let partial = d.rfactor(part)?;
     let along = n.spatial.iter().rposition(|l| l.extent > 1);
     let at = along.expect("there are several results");
-    let width = lanes(target).min((n.spatial[at].extent as u64).next_power_of_two() as i64);
-    let [vectors, lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
+    let (results, terms) = (n.spatial[at].extent, n.reduce[0].extent);
+    let whole = lanes(target);
+    let width = whole.min((results as u64).next_power_of_two() as i64);
+    let fills = width == results && terms % (SIDE_BY_SIDE * (whole / width)) == 0;
+    let beside = if fills { whole / width } else { 1 };
+    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE * beside)])?;
+    let partial = d.rfactor(part)?;
+    // The results of a part lie side by side.
+    let sums = d.output(partial);
+    let last = d.program().buffer(sums).shape.len() - 1;
+    let order: Vec<usize> = (0..at).chain([last]).chain(at..last).collect();
+    d.lay_out(sums, &[], &order)?;
+    let [vectors, mut lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
     let mut outer = ids(&n.spatial);
     outer[at] = vectors;
     d.reorder(&[&outer[..], &[terms, part, lane]].concat())?;
+    let mut rows = part;
+    if beside > 1 {
+        let fused = d.fuse(part, lane)?;
+        [rows, lane] = d.split(fused, [REST, given(whole)])?;
+    }
     d.vectorize_if_legal(lane);
-    d.unroll(part)?;
+    d.unroll(rows)?;
     d.decompose_reduction(partial, terms)?;
     Ok(())
 }
