@@ -8,8 +8,8 @@ use super::{Access, Axes, Env, Kind, tournament};
 use graph::ops::TopK;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
-/// Elements that a tournament finds, at most: it compares about four times their square.
-const MOST_COMPARED: i64 = 384;
+/// Elements that a tournament finds, at most: each round compares four times their square.
+const MOST_COMPARED: i64 = 128;
 
 /// Elements that the innermost axis of a network has, at least: as many lanes as a vector has.
 const LANES: i64 = 16;

@@ -6,6 +6,7 @@
 
 use super::Axes;
 use super::top_k::Source;
+use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 /// Elements that a vector has, and that the last round has at least.
@@ -21,6 +22,7 @@ pub(super) struct Best {
 impl Best {
     /// The number of the element that comes at `place`.
     pub fn at(&self, line: &[Expr], place: &Expr) -> Expr {
+        let place = std::slice::from_ref(place);
         Expr::load(self.numbers, index(self.side_by_side, line, place))
     }
 }
@@ -47,16 +49,15 @@ pub(super) fn best(b: &mut ProgramBuilder, source: &Source, lines: &Axes) -> Bes
     for round in 1..=rounds {
         t.round(last << (rounds - round));
     }
-    let mut best = t.chosen(rounds, last, |_, c| c.clone());
+    let mut best = t.chosen(rounds, (1, last), |_, _, p| p.clone());
     for round in (0..rounds).rev() {
         let winners = last << (rounds - round - 1);
         let found = best;
         // The best winners, and then those that they won over.
-        best = t.chosen(round, 2 * wanted, |line, c| {
-            let winner = index(side_by_side, line, &c.clone().floor_mod(wanted));
+        best = t.chosen(round, (2, wanted), |line, half, p| {
             // Within the round by what is written here: the data need no check.
-            let winner = Expr::load(found, winner).cast(DType::I64).max(0);
-            c.clone().floor_div(wanted) * winners + winner.min(winners - 1)
+            let winner = Expr::load(found, index(side_by_side, line, std::slice::from_ref(p)));
+            half.clone() * winners + winner.cast(DType::I64).max(0).min(winners - 1)
         });
     }
     Best {
@@ -75,9 +76,8 @@ fn rounds(n: i64, wanted: i64) -> (usize, i64) {
     (count, left)
 }
 
-/// Where element `i` of a line lies.
-fn index(side_by_side: bool, line: &[Expr], i: &Expr) -> Vec<Expr> {
-    let own = std::slice::from_ref(i);
+/// Where an element of a line lies that has this own index.
+fn index(side_by_side: bool, line: &[Expr], own: &[Expr]) -> Vec<Expr> {
     match side_by_side {
         true => [own, line].concat(),
         false => [line, own].concat(),
@@ -123,24 +123,28 @@ impl Tournament<'_, '_> {
         self.rounds.push([made[0], made[1]]);
     }
 
-    /// The numbers in a round, 0 for the source, of the best of `count` candidates; `number` gives those of candidates.
+    /// The numbers in a round, 0 for the source, of the best of some candidates: so many halves of so many each, to
+    /// which `number` gives numbers.
     fn chosen(
         &mut self,
         round: usize,
-        count: i64,
-        number: impl Fn(&[Expr], &Expr) -> Expr,
+        (halves, each): (i64, i64),
+        number: impl Fn(&[Expr], &Expr, &Expr) -> Expr,
     ) -> BufferId {
         let (source, side_by_side) = (self.source, self.side_by_side);
         let winners = round.checked_sub(1).map(|r| self.rounds[r]);
-        let axes = self.axes("c", count);
+        let lines = self.lines.0.len();
+        // The line, and the own index.
         let parts = |o: &[Expr]| match side_by_side {
-            true => (o[1..].to_vec(), o[0].clone()),
-            false => (o[..o.len() - 1].to_vec(), o[o.len() - 1].clone()),
+            true => (o[o.len() - lines..].to_vec(), o[..o.len() - lines].to_vec()),
+            false => (o[..lines].to_vec(), o[lines..].to_vec()),
         };
+        let own = [("h", halves), ("p", each)];
+        let axes = self.axes(&own);
         let name = format!("candidates{round}");
         let made = self.b.block(&name, &axes.list(), &[], None, |o, _| {
-            let (line, c) = parts(o);
-            let i = number(&line, &c);
+            let (line, own) = parts(o);
+            let i = number(&line, &own[0], &own[1]);
             let [key, place] = match winners {
                 Some(round) => element(source, round, &line, &i),
                 None => source.element(&line, &i, i.clone().min(source.n - 1)),
@@ -148,32 +152,33 @@ impl Tournament<'_, '_> {
             vec![key, place, i.cast(DType::I32)]
         });
         let [keys, places, numbers] = [made[0], made[1], made[2]];
-        let over = [("r", count)];
+        let over = [("rh", halves), ("rp", each)];
         let name = format!("rank{round}");
         let rank = self
             .b
             .reduce(&name, &axes.list(), &over, Reducer::Sum, |o, r| {
-                let other = index(side_by_side, &parts(o).0, &r[0]);
+                let other = index(side_by_side, &parts(o).0, r);
                 let [own, other] =
                     [o.to_vec(), other].map(|at| [keys, places].map(|b| Expr::load(b, at.clone())));
                 source.comes_before(&other, &own)
             });
-        let axes = self.axes("p", self.wanted);
+        let axes = self.axes(&[("p", self.wanted)]);
         let name = format!("chosen{round}");
         self.b
             .reduce(&name, &axes.list(), &over, Reducer::Sum, |o, r| {
                 let (line, place) = parts(o);
-                let at = index(side_by_side, &line, &r[0]);
-                let found = Expr::load(rank, at.clone()).equals(place.cast(DType::I32));
+                let at = index(side_by_side, &line, r);
+                let place = place[0].clone().cast(DType::I32);
+                let found = Expr::load(rank, at.clone()).equals(place);
                 found.cast(DType::I32) * Expr::load(numbers, at)
             })
     }
 
-    /// The axes of lines and one of elements.
-    fn axes(&self, name: &str, extent: i64) -> Axes {
-        let own = [(name.to_string(), extent)];
+    /// The axes of lines and own ones.
+    fn axes(&self, own: &[AxisExtent<'_>]) -> Axes {
+        let own: Vec<_> = own.iter().map(|(n, e)| (n.to_string(), *e)).collect();
         Axes(match self.side_by_side {
-            true => [&own, &self.lines.0[..]].concat(),
+            true => [&own[..], &self.lines.0].concat(),
             false => [&self.lines.0[..], &own].concat(),
         })
     }
