@@ -3,7 +3,8 @@
 //! A value is a scalar, or a vector when it varies over the lanes of its
 //! statement; operands are broadcast where the two meet. Guarded operands of a
 //! select are evaluated behind a branch (scalar condition) or under a mask
-//! (vector condition), so that a load which the guard forbids is never made.
+//! (vector condition), so that a load which the guard forbids is never made. An element that
+//! the statement has loaded already needs no guard.
 
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
@@ -26,6 +27,8 @@ pub struct Scope {
     mask: Option<Value>,
     /// Values by node address; the expression is kept so that no address is reused.
     done: HashMap<*const ExprKind, (Expr, Typed)>,
+    /// Elements by buffer and offset.
+    loaded: Vec<(BufferId, Expr, Typed)>,
 }
 
 impl Scope {
@@ -34,6 +37,7 @@ impl Scope {
             lane,
             mask: None,
             done: HashMap::new(),
+            loaded: Vec::new(),
         }
     }
 
@@ -43,6 +47,7 @@ impl Scope {
             lane,
             mask: Some(mask),
             done: HashMap::new(),
+            loaded: Vec::new(),
         }
     }
 
@@ -60,6 +65,22 @@ impl Scope {
             lane: self.lane,
             mask,
             done: self.done.clone(),
+            loaded: self.loaded.clone(),
+        }
+    }
+
+    /// The element of a buffer, if it was loaded before.
+    fn loaded(&self, buffer: BufferId, offset: &Expr) -> Option<Typed> {
+        let mut all = self.loaded.iter();
+        all.find(|(b, at, _)| *b == buffer && at == offset)
+            .map(|(.., v)| *v)
+    }
+
+    /// Whether an expression has a load that was not made before.
+    fn must_load(&self, e: &Expr) -> bool {
+        match e.kind() {
+            ExprKind::Load(b, at) => self.loaded(*b, &at[0]).is_none(),
+            _ => e.children().any(|c| self.must_load(c)),
         }
     }
 }
@@ -97,10 +118,6 @@ fn terms(e: &Expr) -> Vec<&Expr> {
         ExprKind::Binary(BinaryOp::Add, a, b) => [terms(a), terms(b)].concat(),
         _ => vec![e],
     }
-}
-
-fn has_load(e: &Expr) -> bool {
-    e.any(&|e| matches!(e.kind(), ExprKind::Load(..)))
 }
 
 impl Emitter<'_> {
@@ -167,7 +184,14 @@ impl Emitter<'_> {
                 dtype: DType::I64,
             },
             ExprKind::Arg(..) => unreachable!("lowering replaces reducer arguments"),
-            ExprKind::Load(b, indices) => self.load(*b, &indices[0], s),
+            ExprKind::Load(b, indices) => match s.loaded(*b, &indices[0]) {
+                Some(v) => v,
+                None => {
+                    let v = self.load(*b, &indices[0], s);
+                    s.loaded.push((*b, indices[0].clone(), v));
+                    v
+                }
+            },
             ExprKind::Unary(op, a) => {
                 let a = self.expr(a, s);
                 self.unary(*op, a)
@@ -500,7 +524,7 @@ impl Emitter<'_> {
 
     fn logical(&mut self, op: BinaryOp, a: &Expr, b: &Expr, s: &mut Scope) -> Typed {
         let dtype = DType::Bool;
-        if has_load(b) {
+        if s.must_load(b) {
             let (yes, no) = (Expr::bool(true), Expr::bool(false));
             return match op {
                 BinaryOp::And => self.select(a, b, &no, s),
@@ -518,7 +542,7 @@ impl Emitter<'_> {
 
     fn select(&mut self, c: &Expr, a: &Expr, b: &Expr, s: &mut Scope) -> Typed {
         let cond = self.expr(c, s).value;
-        let lazy = has_load(a) || has_load(b);
+        let lazy = s.must_load(a) || s.must_load(b);
         if !lazy {
             let (a, b) = (self.expr(a, s), self.expr(b, s));
             return self.choose(cond, a, b);

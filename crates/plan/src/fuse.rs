@@ -4,10 +4,11 @@
 //! that everything computed from the anchor passes through (its immediate
 //! post-dominator), as long as shapes stay the anchor's. So diamonds fuse (a
 //! GELU written out, x sigmoid(x)), and what leaves a group is its last value
-//! only. Nodes that reshape are in no group.
+//! only. A reduction computes what it alone reads of an element-wise group. Nodes that reshape are in no group.
 
 use crate::compute::{Extent, extent};
-use crate::layout::is_alias;
+use crate::fold::is_folded;
+use crate::layout::{is_alias, is_image};
 use crate::moves::Moves;
 use graph::ops::Op;
 use graph::{Model, NodeId, ValueId};
@@ -21,6 +22,8 @@ pub(crate) struct Group {
     /// Reductions and element-wise nodes along the same rows before the anchor, in
     /// topological order: their values stay inside the kernel.
     pub rows: Vec<NodeId>,
+    /// Element-wise nodes before a reduction, in topological order: it computes their values where it reads them.
+    pub terms: Vec<NodeId>,
     /// Element-wise nodes after the anchor, in topological order.
     pub chain: Vec<NodeId>,
     /// The product of whose rows the same kernel computes the softmax, which is the
@@ -36,6 +39,7 @@ impl Group {
         Group {
             anchor,
             rows: Vec::new(),
+            terms: Vec::new(),
             chain: Vec::new(),
             scores: None,
             moves: Moves::default(),
@@ -135,7 +139,49 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
     }
     // A group runs when its last node does: all it reads is made by then.
     groups.sort_by_key(Group::last);
-    groups
+    into_reductions(model, groups)
+}
+
+/// Lets reductions compute the element-wise groups that they alone read. Example: the squares of an L2 norm.
+fn into_reductions(model: &Model, groups: Vec<Group>) -> Vec<Group> {
+    let users = model.users();
+    let reductions: HashSet<NodeId> = groups
+        .iter()
+        .filter(|g| g.rows.is_empty() && reads_terms(model, g.anchor))
+        .map(|g| g.anchor)
+        .collect();
+    let reader = |g: &Group| {
+        let &[v] = &g.outputs(model)[..] else {
+            return None;
+        };
+        let one_term = |n: NodeId| {
+            let op = &model[n].op;
+            is_elementwise(op) && !matches!(op, Op::Lookup | Op::BatchNorm(_))
+        };
+        let fits = g.rows.is_empty() && g.nodes().all(one_term) && !is_folded(model, &users, v);
+        match users.of(v) {
+            [(n, _)] if fits && !users.is_output(v) => reductions.get(n).copied(),
+            _ => None,
+        }
+    };
+    let (terms, mut others): (Vec<Group>, Vec<Group>) =
+        groups.into_iter().partition(|g| reader(g).is_some());
+    for g in terms {
+        let reduction = others.iter_mut().find(|r| reader(&g) == Some(r.anchor));
+        let reduction = reduction.expect("the reader has a group");
+        reduction.terms = g.nodes().collect();
+    }
+    others
+}
+
+/// Whether a node is a reduction that may compute its terms. One over the pixels of images may read blocks.
+fn reads_terms(model: &Model, n: NodeId) -> bool {
+    let node = &model[n];
+    let (Op::Reduce(r), Some(x)) = (&node.op, node.input(0)) else {
+        return false;
+    };
+    let pixels = r.axes.iter().copied().eq(2..model[x].ty().rank());
+    !(model[x].ty().is_empty() || pixels && is_image(model, x))
 }
 
 fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut Group) {

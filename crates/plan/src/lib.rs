@@ -23,7 +23,7 @@
 //! | reductions | i0.., in blocks n co (z) (y) x ci | r0.., in blocks (q) (r) s |
 //! | element-wise, movement, gathering | i0.., in blocks n co (z) (y) x ci | |
 //! | scattering with a combination | i0.. | u0.. |
-//! | the largest elements | i0.. | r0 |
+//! | the largest elements | i0.. | |
 //! | positions of true elements, suppressed boxes | i0.. | |
 //! | sampling by a grid | i0.. | t0.. |
 //!
@@ -35,7 +35,7 @@
 //! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
 //! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Scattering that
-//! replaces has the blocks `last` and `out`; the largest elements have `rank` before `main`,
+//! replaces has the blocks `last` and `out`; few largest elements have `round1`, .., and `candidates0`, `rank0`, `chosen0`, .. before `main`,
 //! sampling `place0`, `pixel0`, `weight0`, .. for each axis, and positions `before0`, .., `at0`, ..
 //! Other parameters are `X` (data), `W` (weights in the model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a

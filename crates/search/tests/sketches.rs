@@ -2,6 +2,8 @@
 //! optional steps are left out where they are illegal and only there, and neighbours
 //! are within the limits.
 
+use graph::Model;
+use graph::ops::{Op, Softmax};
 use ir::{DType, Isa, LoopKind, Node, Program, Target, interpret};
 use plan::{LayoutPolicy, PlanOptions, plan};
 use rand::SeedableRng;
@@ -222,4 +224,37 @@ fn mutation_moves_to_neighbours() {
         }
     });
     assert!(moved > 100, "{moved}");
+}
+
+/// A softmax over an axis inside which few elements lie: no vector is shorter than that of the machine, in sums and
+/// in what is done element by element.
+#[test]
+fn rows_shorter_than_a_vector_share_it() {
+    for (outer, inner) in [(1, 8), (2, 4), (1, 2)] {
+        let mut model = Model::new("softmax", 1);
+        let x = model.add_input("x", DType::F32, &[outer, 256, inner]);
+        let softmax = Op::Softmax(Softmax { axis: 1 });
+        let y = model.add("softmax", softmax, &[x]).unwrap();
+        model.add_output(y);
+        for threads in 1..3 {
+            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+            let plan = plan(&model, &target, &LayoutPolicy::Plain.into()).unwrap();
+            let program = &plan.tasks[0].program;
+            for sketch in space(program, &target, Accuracy::Strict).sketches {
+                let sums = sketch.name == "nest.sums";
+                let own = Space::of(vec![sketch]);
+                let candidate = own.candidate(program, &own.default_point()).unwrap();
+                let scheduled = schedule::replay(program, &candidate.trace).unwrap();
+                let difference = compare(&output(&scheduled), &output(program));
+                assert!(difference.within(1e-6), "{difference:?}");
+                let wide = |l: &ir::LoopId| {
+                    let l = scheduled.loop_(*l);
+                    l.kind == LoopKind::Vectorized && l.extent == 16
+                };
+                let wide = scheduled.loop_ids().into_iter().filter(wide).count();
+                // `e` and `out`, and a sum and its start of `max` and of `sum`.
+                assert!(!sums || wide >= 4, "{wide}");
+            }
+        }
+    }
 }

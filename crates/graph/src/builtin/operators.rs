@@ -294,10 +294,12 @@ pub const OPERATORS: &[OperatorInfo] = &[
     ),
     operator(
         "softmax",
-        "over the columns of [rows,cols]",
-        &[size("rows", 1536), size("cols", 128)],
+        "over the columns of [rows,cols], or of [rows,cols,inner]",
+        &[size("rows", 1536), size("cols", 128), size("inner", 1)],
         |net, a| {
-            let x = input(net, &[a.get("rows"), a.get("cols")]);
+            let shape = ["rows", "cols", "inner"].map(|d| a.get(d));
+            let rank = if shape[2] == 1 { 2 } else { 3 };
+            let x = input(net, &shape[..rank]);
             net.try_add(Op::Softmax(Softmax { axis: 1 }), &[x])
         },
     ),

@@ -28,7 +28,9 @@ mod rows;
 mod sample;
 mod select;
 mod stages;
+mod terms;
 mod top_k;
+mod tournament;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
@@ -41,6 +43,7 @@ use ir::{BufferId, Expr, Program, ProgramBuilder};
 use moved::Moved;
 use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
+use terms::Computed;
 
 pub(super) use elementwise::{Extent, extent, unsupported as unsupported_elementwise};
 pub(super) use movement::layout_transform;
@@ -231,6 +234,8 @@ enum Access {
     Literal(Expr),
     /// Elements of other values that a node moves to this one.
     Moved(Moved),
+    /// What a node computes of elements of other values.
+    Computed(Computed),
 }
 
 impl Access {
@@ -266,6 +271,7 @@ impl Access {
         match self {
             Access::Literal(e) => e.clone(),
             Access::Moved(m) => m.at(index),
+            Access::Computed(c) => c.at(&Point { index, split }),
             Access::Buffer {
                 buffer,
                 dtype,
@@ -296,6 +302,7 @@ impl Access {
         match self {
             Access::Buffer { shape, .. } => shape,
             Access::Moved(m) => &m.shape,
+            Access::Computed(c) => &c.shape,
             Access::Literal(_) => &[],
         }
     }
@@ -306,7 +313,9 @@ impl Access {
             Access::Buffer {
                 layout, axes: None, ..
             } => *layout,
-            Access::Buffer { .. } | Access::Literal(_) | Access::Moved(_) => Layout::Plain,
+            Access::Buffer { .. } | Access::Literal(_) | Access::Moved(_) | Access::Computed(_) => {
+                Layout::Plain
+            }
         }
     }
 }
@@ -411,6 +420,11 @@ impl<'a> Env<'a> {
     ) {
         if self.accesses.contains_key(&v) {
             return;
+        }
+        if let Some((n, _)) = self.model.producer(v)
+            && self.group.terms.contains(&n)
+        {
+            return self.declare_term(n, choice, b, operands);
         }
         if let Some((n, output)) = self.model.producer(v)
             && self.group.moves.nodes.contains(&n)
@@ -700,6 +714,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
 }
 
 /// Named axes with extents.
+#[derive(Clone)]
 struct Axes(Vec<(String, i64)>);
 
 impl Axes {

@@ -1,16 +1,14 @@
 //! Order along an axis.
 //!
-//! A short axis is ordered by counting for each element those before it, all at once. A long
-//! one, or one of which few elements are wanted, goes through K. E. Batcher's bitonic network: elements are compared with others at fixed
-//! distances, so the order in which the network works does not depend on the data, and every
-//! step is one block over all elements.
+//! Few elements are found by a [`tournament`]. Many go through K. E. Batcher's bitonic network: elements are compared
+//! with others at fixed distances, so the order in which the network works does not depend on the data, and every step
+//! is one block over all elements.
 
-use super::{Access, Axes, Env, Kind, Point};
+use super::{Access, Axes, Env, Kind, tournament};
 use graph::ops::TopK;
-use ir::names::MAIN;
-use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
+use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
-/// Elements of an axis that are compared with all others, at most.
+/// Elements that a tournament finds, at most: each round compares four times their square.
 const MOST_COMPARED: i64 = 128;
 
 /// Elements that the innermost axis of a network has, at least: as many lanes as a vector has.
@@ -18,8 +16,8 @@ const LANES: i64 = 16;
 
 pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Kind) {
     let extent = env.operand(0).shape()[t.axis];
-    let result = match extent <= MOST_COMPARED && groups(extent, chunk(t)).is_none() {
-        true => counted(env, b, t),
+    let result = match t.k as i64 <= MOST_COMPARED {
+        true => by_tournament(env, b, t),
         false => network(env, b, t),
     };
     let kind = super::movement::kind(env);
@@ -30,51 +28,14 @@ fn nan(e: &Expr) -> Expr {
     Expr::binary(BinaryOp::Ne, e, e)
 }
 
-/// `rank` counts for each element those before it; `main` finds the one of each rank. Both
-/// compare every element with every other, and all at once.
-fn counted(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
-    let x = env.operand(0);
-    let shape = x.shape().to_vec();
-    let (n, float) = (shape[t.axis], env.operand_dtype(0).is_float());
-    let above = |a: &Expr, b: &Expr| {
-        let larger = b.clone().lt(a);
-        if !float {
-            return larger;
-        }
-        larger.or(nan(a).and(Expr::unary(UnaryOp::Not, nan(b))))
-    };
-    let count = |v: Expr| v.cast(DType::I32);
-    let with = |o: &[Expr], i: &Expr| {
-        let mut at = o.to_vec();
-        at[t.axis] = i.clone();
-        at
-    };
-    let names: Vec<String> = (0..shape.len()).map(|d| format!("i{d}")).collect();
-    let all: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(shape).collect();
-    let rank = b.reduce("rank", &all, &[("r0", n)], Reducer::Sum, |o, r| {
-        let (own, other) = (x.at(o.to_vec()), x.at(with(o, &r[0])));
-        let (better, worse) = match t.largest {
-            true => (above(&other, &own), above(&own, &other)),
-            false => (above(&own, &other), above(&other, &own)),
-        };
-        let before = r[0].clone().lt(&o[t.axis]);
-        let equal = Expr::unary(UnaryOp::Not, worse).and(before);
-        let constant = |v| Expr::constant(v, DType::I32);
-        Expr::select(better.or(equal), constant(1.0), constant(0.0))
-    });
-    let axes = env.axes();
-    let acc = b.reduce(
-        MAIN.as_str(),
-        &axes.list(),
-        &[("r0", n)],
-        Reducer::Sum,
-        |o, r| {
-            let found = Expr::load(rank, with(o, &r[0])).equals(count(o[t.axis].clone()));
-            Expr::select(found, count(r[0].clone()), Expr::constant(0.0, DType::I32))
-        },
-    );
-    let post = |position: Expr, _: &Point| position.cast(DType::I64);
-    env.conclude(b, acc, &axes, Some(&post))
+fn by_tournament(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
+    let source = Source::of(env, t);
+    let best = tournament::best(b, &source, &source.lines());
+    env.map(b, |p| {
+        let mut line = p.index.clone();
+        let place = line.remove(t.axis);
+        best.at(&line, &place).cast(DType::I64)
+    })
 }
 
 /// Elements on their way through the network: those of a line are [low, lanes], and element
@@ -96,9 +57,7 @@ struct Elements {
 /// first. Then a network orders the best elements of groups, and another one those of the groups that it finds.
 fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     let source = Source::of(env, t);
-    let axes = env.operand(0).shape().iter().enumerate();
-    let axes = axes.filter(|(d, _)| *d != t.axis);
-    let axes: Vec<(String, i64)> = axes.map(|(d, n)| (format!("i{d}"), *n)).collect();
+    let Axes(axes) = source.lines();
     let mut network = Network {
         b,
         lines: Lines {
@@ -106,7 +65,7 @@ fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
             axes,
         },
         chunk: chunk(t),
-        largest: t.largest,
+        source: &source,
         steps: 0,
     };
     let all = match groups(source.n, network.chunk) {
@@ -143,11 +102,11 @@ fn groups(n: i64, chunk: i64) -> Option<i64> {
 }
 
 /// The elements that are ordered.
-struct Source<'a> {
+pub(super) struct Source<'a> {
     x: &'a Access,
     t: TopK,
     /// How many a line has, and the power of two that is not less.
-    n: i64,
+    pub n: i64,
     whole: i64,
     /// Of keys.
     dtype: DType,
@@ -170,12 +129,42 @@ impl Source<'_> {
         }
     }
 
+    /// The axes of the result without that of the order.
+    pub fn lines(&self) -> Axes {
+        let axes = self.x.shape().iter().enumerate();
+        let axes = axes.filter(|(d, _)| *d != self.t.axis);
+        Axes::new(axes.map(|(d, n)| (format!("i{d}"), *n)))
+    }
+
+    pub fn axis(&self) -> usize {
+        self.t.axis
+    }
+
+    /// How many elements are wanted.
+    pub fn k(&self) -> i64 {
+        self.t.k.max(1) as i64
+    }
+
+    /// 1 if an element of this key and place comes before another one, else 0. By arithmetic: what a logical
+    /// operator loads behind its first operand would be loaded behind a branch.
+    pub fn comes_before(&self, one: &[Expr; 2], other: &[Expr; 2]) -> Expr {
+        let better = match self.t.largest {
+            true => other[0].clone().lt(&one[0]),
+            false => one[0].clone().lt(&other[0]),
+        };
+        let equal = one[0].clone().equals(other[0].clone());
+        let earlier = one[1].clone().lt(&other[1]);
+        let [better, equal, earlier] = [better, equal, earlier].map(|e| e.cast(DType::I32));
+        let same = Expr::binary(BinaryOp::BitAnd, equal, earlier);
+        Expr::binary(BinaryOp::BitOr, better, same)
+    }
+
     /// Key and place of element `i` of a line; behind the last one are others that come last in
     /// the order. NaN is an infinity that comes before or behind all others by its place, to which
     /// a multiple of the network's size is added.
     ///
     /// It is loaded from `from`, which is `i` where there is such an element.
-    fn element(&self, line: &[Expr], i: &Expr, from: Expr) -> [Expr; 2] {
+    pub fn element(&self, line: &[Expr], i: &Expr, from: Expr) -> [Expr; 2] {
         let (whole, largest) = (self.whole, self.t.largest);
         let best = match (self.dtype, largest) {
             (d, true) if d.is_float() => f64::INFINITY,
@@ -256,7 +245,7 @@ struct Network<'a> {
     lines: Lines,
     /// How many elements are in order in the end.
     chunk: i64,
-    largest: bool,
+    source: &'a Source<'a>,
     steps: usize,
 }
 
@@ -296,7 +285,7 @@ impl Network<'_> {
             let i = r[0].clone() * groups + g;
             source.element(line, &i, i.clone())
         };
-        let extreme = match self.largest {
+        let extreme = match self.source.t.largest {
             true => Reducer::Max,
             false => Reducer::Min,
         };
@@ -376,7 +365,7 @@ impl Network<'_> {
         let axes = lines.with(from.low, lanes);
         let name = format!("step{}", self.steps);
         self.steps += 1;
-        let largest = self.largest;
+        let source = self.source;
         let made = self.b.block(&name, &axes.list(), &[], None, |o, _| {
             let (line, own) = lines.parts(o);
             let (i, lane) = (&own[0], &own[1]);
@@ -387,13 +376,7 @@ impl Network<'_> {
             let at = lines.index(line, [other(i, low), other(lane, across) + further]);
             let own = [from.keys, from.places].map(|b| Expr::load(b, o.to_vec()));
             let partner = [from.keys, from.places].map(|b| Expr::load(b, at.clone()));
-            let better = match largest {
-                true => own[0].clone().lt(&partner[0]),
-                false => partner[0].clone().lt(&own[0]),
-            };
-            let equal = partner[0].clone().equals(&own[0]);
-            let earlier = partner[1].clone().lt(&own[1]);
-            let comes_before = better.or(equal.and(earlier));
+            let comes_before = source.comes_before(&partner, &own).equals(place(1));
             let takes = match half {
                 Some(_) => comes_before,
                 None => {

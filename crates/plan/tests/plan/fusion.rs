@@ -609,3 +609,46 @@ fn a_transpose_that_others_read_is_a_kernel() {
         assert_eq!(read.shape, [1, 3, 5, 4], "{plan}");
     }
 }
+
+/// A reduction of this kind along one axis.
+fn reduced(m: &mut Model, x: ValueId, kind: ReduceKind, axis: usize) -> ValueId {
+    let reduce = Reduce {
+        kind,
+        axes: vec![axis],
+        keepdims: false,
+    };
+    m.add("reduced", Op::Reduce(reduce), &[x]).unwrap()
+}
+
+#[test]
+fn reductions_compute_the_terms_that_they_alone_read() {
+    let mul = Op::Binary(Binary::Mul);
+    let mut norm = Model::new("norm", 0);
+    let x = norm.add_input("x", DType::F32, &[7, 40]);
+    let square = norm.add("square", mul.clone(), &[x, x]).unwrap();
+    let sum = reduced(&mut norm, square, ReduceKind::Sum, 1);
+    let root = norm.add("root", Op::Unary(Unary::Sqrt), &[sum]).unwrap();
+    norm.add_output(root);
+    assert_eq!(kinds(&judge_both(&norm)), ["reduce_sum"]);
+
+    // Of several operands, one of them a row, and a constant.
+    let mut farthest = Model::new("farthest", 0);
+    let x = farthest.add_input("x", DType::F32, &[7, 40]);
+    let row = farthest.add_input("row", DType::F32, &[40]);
+    let two = farthest.add_constant("two", Tensor::from_slice(&[1], &[2.0f32]));
+    let y = farthest.add("y", Op::Binary(Binary::Sub), &[x, row]);
+    let y = farthest.add("y", mul.clone(), &[y.unwrap(), two]).unwrap();
+    let y = farthest.add("y", Op::Unary(Unary::Abs), &[y]).unwrap();
+    let y = reduced(&mut farthest, y, ReduceKind::Max, 0);
+    farthest.add_output(y);
+    assert_eq!(kinds(&judge_both(&farthest)), ["reduce_max"]);
+
+    // What others read is written.
+    let mut shared = Model::new("shared", 0);
+    let x = shared.add_input("x", DType::F32, &[7, 40]);
+    let square = shared.add("square", mul, &[x, x]).unwrap();
+    let sum = reduced(&mut shared, square, ReduceKind::Sum, 1);
+    shared.add_output(sum);
+    shared.add_output(square);
+    assert_eq!(kinds(&judge_both(&shared)), ["elementwise", "reduce_sum"]);
+}

@@ -92,10 +92,10 @@ fn random_elements_are_ordered() {
     for round in 0..80 {
         let mut x = shape(&mut rng, 1..4);
         let axis = rng.random_range(0..x.len());
-        // Long axes are ordered by a network.
+        // Long axes go through rounds of a tournament, or a network.
         if round >= 60 {
             x = x.iter().map(|n| *n.min(&2)).collect();
-            x[axis] = rng.random_range(129..600);
+            x[axis] = rng.random_range(129..900);
         }
         let k = match round % 4 {
             3 => rng.random_range(1..=x[axis].min(9)),

@@ -8,7 +8,7 @@ use crate::draft::{Draft, PART, REST, Refused, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
 use ir::affine::Affine;
-use ir::{CpuTarget, DType, Expr, ExprKind, LoopId, Program, Scope};
+use ir::{CpuTarget, DType, Expr, ExprKind, LoopId, Program, Scope, VarId};
 
 /// Rows of a tile, at most. Chosen by hand; not measured apart.
 const MOST_ROWS: i64 = 16;
@@ -93,8 +93,10 @@ fn row_reduction(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
         && lanes(target) > 1
         && n.reduce[0].extent % lanes(target) == 0
         && n.reduce[0].extent > lanes(target)
-        && lies_inside(p, n, &n.reduce[0])
-        && n.spatial.iter().any(|l| l.extent > 1)
+        && n.spatial
+            .iter()
+            .rfind(|l| l.extent > 1)
+            .is_some_and(|l| lies_across(p, n, (&n.reduce[0], l)))
 }
 
 /// A long reduction to one vector of results or less: each term would wait for the one before it.
@@ -115,14 +117,30 @@ fn few_results(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
 
 /// Whether elements that a block loads lie side by side along an axis.
 fn lies_inside(p: &Program, n: &Nest, axis: &AxisLoop) -> bool {
-    let block = p.block(n.block);
-    let mut vars = block.iters.iter().map(|i| i.var);
-    let var = vars.find(|v| p.var(*v).name == axis.axis);
-    let inside = |at: &Vec<Expr>| {
-        at.last()
-            .is_some_and(|e| var.is_some_and(|v| e.uses_var(v)))
+    let var = variable(p, n, axis);
+    let inside = |at: &Vec<Expr>| at.last().is_some_and(|e| uses(e, var));
+    p.block(n.block).loads().iter().any(|(_, at)| inside(at))
+}
+
+/// Whether elements that a block loads lie side by side along an axis, and rows of them behind each other along another.
+fn lies_across(p: &Program, n: &Nest, (inner, outer): (&AxisLoop, &AxisLoop)) -> bool {
+    let [inner, outer] = [inner, outer].map(|l| variable(p, n, l));
+    let across = |at: &Vec<Expr>| {
+        at.split_last().is_some_and(|(last, others)| {
+            uses(last, inner) && others.iter().any(|e| uses(e, outer))
+        })
     };
-    block.loads().iter().any(|(_, at)| inside(at))
+    p.block(n.block).loads().iter().any(|(_, at)| across(at))
+}
+
+fn uses(e: &Expr, var: Option<VarId>) -> bool {
+    var.is_some_and(|v| e.uses_var(v))
+}
+
+/// The iteration variable of an axis.
+fn variable(p: &Program, n: &Nest, axis: &AxisLoop) -> Option<VarId> {
+    let mut vars = p.block(n.block).iters.iter().map(|i| i.var);
+    vars.find(|v| p.var(*v).name == axis.axis)
 }
 
 /// Schedules one nest that still has its own loops.
@@ -145,6 +163,9 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         }
         return Ok(());
     };
+    if short_rows(d, n, at, target)? {
+        return Ok(());
+    }
     let along = &n.spatial[at];
     let width = match is_reduction {
         true => along.extent.min(width),
@@ -195,6 +216,40 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         border.separate(d, vectors)?;
     }
     Ok(())
+}
+
+/// Vectors of several rows that are shorter than a vector, where all rows lie behind each other or are the same one.
+/// Whether it could.
+fn short_rows(d: &mut Draft, n: &Nest, at: usize, target: &CpuTarget) -> Written<bool> {
+    let (width, extent) = (lanes(target), n.spatial[at].extent);
+    if at == 0 || extent >= width || width % extent != 0 {
+        return Ok(false);
+    }
+    let (rows, row) = (&n.spatial[at - 1], &n.spatial[at]);
+    let vars = [rows, row].map(|l| variable(d.program(), n, l));
+    let plain = |at: &[Expr], vars: &[Option<VarId>]| {
+        let (others, last) = at.split_at(at.len().saturating_sub(vars.len()));
+        last.iter().map(Expr::as_var).eq(vars.iter().copied())
+            && !others.iter().any(|e| vars.iter().any(|v| uses(e, *v)))
+    };
+    let block = d.block(n.block);
+    let behind = block.writes.iter().all(|w| plain(&w.indices, &vars))
+        && block.loads().iter().all(|(_, at)| {
+            let same = plain(at, &vars[1..]) && !at.iter().any(|e| uses(e, vars[0]));
+            let neither = !at.iter().any(|e| vars.iter().any(|v| uses(e, *v)));
+            plain(at, &vars) || same || neither
+        });
+    if n.is_reduction || !behind || rows.extent * extent % width != 0 {
+        return Ok(false);
+    }
+    let fused = d.fuse(rows.id, row.id)?;
+    let [vectors, lane] = d.split(fused, [REST, given(width)])?;
+    let outer = [&ids(&n.spatial[..at - 1])[..], &[vectors]].concat();
+    d.reorder_if_legal(&[&outer[..], &ids(&n.spatial[at + 1..]), &[lane]].concat());
+    d.parallel(&outer, target.threads)?;
+    d.vectorize_if_legal(lane);
+    d.run_parallel()?;
+    Ok(true)
 }
 
 /// What is different at the ends of the innermost axis.
@@ -327,19 +382,34 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
     Ok(())
 }
 
-/// A reduction to few results: several sums of each go on side by side.
+/// A reduction to few results: several vectors of sums go on side by side. Where the results are less than a vector,
+/// it has sums of several terms.
 fn parts(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
-    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE)])?;
-    let partial = d.rfactor(part)?;
     let along = n.spatial.iter().rposition(|l| l.extent > 1);
     let at = along.expect("there are several results");
-    let width = lanes(target).min((n.spatial[at].extent as u64).next_power_of_two() as i64);
-    let [vectors, lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
+    let (results, terms) = (n.spatial[at].extent, n.reduce[0].extent);
+    let whole = lanes(target);
+    let width = whole.min((results as u64).next_power_of_two() as i64);
+    let fills = width == results && terms % (SIDE_BY_SIDE * (whole / width)) == 0;
+    let beside = if fills { whole / width } else { 1 };
+    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE * beside)])?;
+    let partial = d.rfactor(part)?;
+    // The results of a part lie side by side.
+    let sums = d.output(partial);
+    let last = d.program().buffer(sums).shape.len() - 1;
+    let order: Vec<usize> = (0..at).chain([last]).chain(at..last).collect();
+    d.lay_out(sums, &[], &order)?;
+    let [vectors, mut lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
     let mut outer = ids(&n.spatial);
     outer[at] = vectors;
     d.reorder(&[&outer[..], &[terms, part, lane]].concat())?;
+    let mut rows = part;
+    if beside > 1 {
+        let fused = d.fuse(part, lane)?;
+        [rows, lane] = d.split(fused, [REST, given(whole)])?;
+    }
     d.vectorize_if_legal(lane);
-    d.unroll(part)?;
+    d.unroll(rows)?;
     d.decompose_reduction(partial, terms)?;
     Ok(())
 }

@@ -140,7 +140,14 @@ operators! {
     correlation: ["n=2,c=5,h=3,w=4"],
     capsule_conv2d: ["n=2,c=3,h=5,w=6,k=5,stride=2"],
     attention: ["heads=2,n=9,d=5", "heads=3,n=16,d=8"],
-    softmax: ["rows=5,cols=7", "rows=6,cols=64", "rows=1,cols=33", "rows=7,cols=150"],
+    softmax: [
+        "rows=5,cols=7",
+        "rows=6,cols=64",
+        "rows=1,cols=33",
+        "rows=7,cols=150",
+        "rows=1,cols=512,inner=8",
+        "rows=3,cols=50,inner=5",
+    ],
     layer_norm: ["rows=5,cols=7", "rows=3,cols=96", "rows=4,cols=141"],
     group_norm: ["n=2,c=6,h=3,w=5,groups=3", "c=32,h=4,w=4,groups=4"],
     log_sum_exp: ["rows=5,cols=7", "rows=3,cols=64"],
@@ -187,6 +194,8 @@ operators! {
         "rows=2,cols=130,k=3",
         "rows=3,cols=700,k=9",
         "rows=5,cols=300,k=300",
+        "rows=20,cols=70,k=2",
+        "rows=1,cols=1000,k=400",
     ],
 }
 
