@@ -84,7 +84,7 @@ fn instruction_sets(m: &Machine) -> Vec<InstructionSet> {
     };
     let set = |(name, features, used): &(&'static str, &[&str], bool)| InstructionSet {
         name,
-        here: features.iter().any(|f| has(f)),
+        here: features.iter().any(&has),
         used: *used,
     };
     all.iter().map(set).collect()

@@ -19,7 +19,10 @@ pub fn report_panics() {
 }
 
 fn report(info: &PanicHookInfo<'_>, backtrace: bool) {
-    let said = info.payload_as_str().unwrap_or("no reason is known");
+    let payload = info.payload();
+    let owned = payload.downcast_ref::<String>().map(String::as_str);
+    let said = owned.or_else(|| payload.downcast_ref::<&str>().copied());
+    let said = said.unwrap_or("no reason is known");
     if said.starts_with(NO_MEMORY) {
         eprintln!(
             "error: out of memory: {said}\n  help: raise the limit of memory (`ulimit -v`, or that of a container), or \
