@@ -96,7 +96,7 @@ def _made(command: str, model: str | os.PathLike[str], out: Any, options: dict[s
 def compile(model: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, **options: Any) -> Model:
     """Compiles an ONNX file or a built-in model with the best known kernels, or with defaults; measures nothing.
 
-    Options are those of `tunesmith compile`: `threads=2`, `batch=8`, `dim=["seq=128"]`, `defaults=True`. With `out`
+    Options have the names of the flags of `tunesmith compile`, but for `--emit`: `threads=2`, `batch=8`, `dim=["seq=128"]`, `defaults=True`. With `out`
     the compiled model stays in that file. `model.report` is what the command says.
     """
     return _made("compile", model, out, options, None)
