@@ -25,7 +25,7 @@ pub fn run(root: &Path) -> Fallible<()> {
             "-p",
             "deploy",
         ],
-        &[],
+        &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
     )?;
     let alone = root.join("target/dist/static");
     cargo(
@@ -42,10 +42,7 @@ pub fn run(root: &Path) -> Fallible<()> {
             &target,
         ],
         &[
-            (
-                "CARGO_TARGET_DIR",
-                alone.to_str().ok_or("the path is no text")?,
-            ),
+            ("CARGO_TARGET_DIR", text(&alone)?),
             ("CARGO_PROFILE_RELEASE_LTO", "fat"),
             ("CARGO_PROFILE_RELEASE_STRIP", "symbols"),
             ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
@@ -194,6 +191,10 @@ fn call(c: &mut Command) -> Fallible<()> {
         Ok(status) => Err(format!("{c:?}: {status}")),
         Err(e) => Err(format!("{c:?}: {e}")),
     }
+}
+
+fn text(path: &Path) -> Fallible<&str> {
+    path.to_str().ok_or("the path is no text".into())
 }
 
 fn write(to: &Path, text: &str) -> Fallible<()> {

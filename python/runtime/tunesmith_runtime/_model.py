@@ -49,6 +49,8 @@ class Model:
     """
 
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        if threads is not None and threads < 0:
+            raise ArgumentError(f"a model has at least one thread, not {threads}")
         handle = ctypes.c_void_p()
         native.load(os.fsencode(path), threads or 0, ctypes.byref(handle))
         self._handle = handle
@@ -171,10 +173,12 @@ class Model:
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             value = np.from_dlpack(value)
         array = np.asarray(value)
-        if not isinstance(value, np.ndarray):
+        if isinstance(value, (bool, int, float, list, tuple)):
             # Numbers of Python have no type of their own.
             wanted = next((t.dtype for t in self.inputs if t.name == name), array.dtype)
-            array = array.astype(wanted, casting="same_kind", copy=False)
+            if not np.can_cast(array.dtype, wanted, "same_kind"):
+                raise ArgumentError(f"input `{name}` is {wanted}, and numbers of type {array.dtype} are given")
+            array = array.astype(wanted, copy=False)
         if array.dtype not in _NUMBERS:
             raise ArgumentError(f"input `{name}` has type {array.dtype}, which no model takes")
         # `ascontiguousarray` gives numbers an axis.

@@ -51,18 +51,24 @@ def _call(command: list[str], progress: Callable[[str], None] | None = None) -> 
         [program(), *command, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         env={**os.environ, "LD_LIBRARY_PATH": libraries},
         # Ctrl-C goes to this process alone, which passes it on once.
         start_new_session=True,
     ) as process:
         said: list[str] = []
+        failed: list[BaseException] = []
 
         def listen() -> None:
+            # To the end, whatever the caller's function does: the program waits for a reader.
             for line in process.stderr:
                 said.append(line)
-                if progress is not None:
-                    progress(line.rstrip("\n"))
+                if progress is not None and not failed:
+                    try:
+                        progress(line.rstrip("\n"))
+                    except BaseException as error:
+                        failed.append(error)
 
         listener = threading.Thread(target=listen)
         listener.start()
@@ -76,6 +82,10 @@ def _call(command: list[str], progress: Callable[[str], None] | None = None) -> 
                 process.send_signal(signal.SIGKILL if interrupted else signal.SIGINT)
                 interrupted = True
         listener.join()
+    if failed:
+        raise failed[0]
+    if interrupted and not printed.strip():
+        raise KeyboardInterrupt
     # A command that was stopped, and one whose result is bad, print their results all the same.
     if not printed.strip():
         words = "".join(said).strip()

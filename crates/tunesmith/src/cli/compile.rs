@@ -184,7 +184,14 @@ fn destination(a: &Args, name: &str) -> Result<Destination> {
         }
         Emit::C => {
             let usual = || super::tune::artifact_path(None, name).with_extension("o");
-            (a.out.clone().unwrap_or_else(usual), OBJECT)
+            let out = a.out.clone().unwrap_or_else(usual);
+            if out.extension().is_some_and(|e| e == "h") {
+                return Err(
+                    Error::new("the header gets this name, and the object needs another")
+                        .help("give --out NAME.o; the header is written beside it"),
+                );
+            }
+            (out, OBJECT)
         }
     };
     let header = match a.emit {
@@ -278,8 +285,8 @@ fn write(a: &Args, to: &Destination, target: &Target, variants: &Variants) -> Re
         (Emit::C, Some(header)) => {
             let prefix = identifier(out.path());
             let made = c_object(executable::only(variants)?, &prefix, &a.cc)?;
-            header.write_bytes(&made.header)?;
             out.write_bytes(&made.object)?;
+            header.write_bytes(&made.header)?;
             made.object.len() as u64
         }
         (Emit::Executable, _) => executable::write(out, &executable::bytes(target, variants)?)?,

@@ -138,7 +138,8 @@ fn file_bytes(path: &Path) -> u64 {
 
 fn model(path: &Path) -> Result<ModelInfo> {
     let name = path.to_string_lossy();
-    let file = match names_file(&name) {
+    let is_file = names_file(&name);
+    let file = match is_file {
         true => ModelFile::open(path).map_err(|e| Error::new(e.to_string()))?,
         // A built-in model is described by the file that it exports.
         false => {
@@ -165,7 +166,7 @@ fn model(path: &Path) -> Result<ModelInfo> {
         Err(e) => (Some(e.to_string()), vec![]),
     };
     Ok(ModelInfo {
-        file_bytes: file_bytes(path),
+        file_bytes: if is_file { file_bytes(path) } else { 0 },
         producer,
         opsets,
         inputs: inputs.into_iter().map(declared).collect(),
@@ -244,7 +245,7 @@ fn by_cause(models: &[Arc<CompiledModel>], total: u64) -> SizeByCause {
     let mut seen = BTreeSet::new();
     for model in models {
         for (bytes, prepared) in model.constants() {
-            if seen.insert(bytes.as_ptr() as usize) {
+            if seen.insert((bytes.as_ptr() as usize, bytes.len())) {
                 let cause = match prepared {
                     true => &mut sizes.prepared,
                     false => &mut sizes.weights,
@@ -253,7 +254,7 @@ fn by_cause(models: &[Arc<CompiledModel>], total: u64) -> SizeByCause {
             }
         }
         for kernel in model.kernels() {
-            if seen.insert(kernel.code.as_ptr() as usize) {
+            if seen.insert((kernel.code.as_ptr() as usize, kernel.code.len())) {
                 sizes.code += kernel.code.len() as u64;
                 sizes.code += kernel.prepare_code.as_ref().map_or(0, Vec::len) as u64;
             }

@@ -2,14 +2,13 @@
 
 use super::run::file_name;
 use crate::file_kind::instead_of_artifact;
-use runtime::{Model, Pool, Variants};
+use runtime::Variants;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use tensor::write_npy_file;
-use tune::latency::fill_inputs;
+use tune::latency::{INTEGERS, input};
 use tune::{Error, Result};
 
 /// Make a folder or an archive that runs a compiled model on a machine without Tunesmith
@@ -50,21 +49,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Err(Error::new(format!("{} is there already", out.display()))
             .help("name another folder or file with --out"));
     }
-    let shown = out.to_string_lossy().into_owned();
-    match shown.strip_suffix(ARCHIVE) {
-        None => fill(&out, a, &variants, &runner)?,
-        Some(folder) => {
-            let folder = PathBuf::from(folder);
-            if folder.symlink_metadata().is_ok() {
-                return Err(
-                    Error::new(format!("{} is there already", folder.display())).help(
-                        "the archive is made of a folder of this name; give another with --out",
-                    ),
-                );
-            }
-            let made = fill(&folder, a, &variants, &runner).and_then(|()| archived(&folder, &out));
-            _ = std::fs::remove_dir_all(&folder);
-            made?;
+    let shown = out.file_name().map(|n| n.to_string_lossy().into_owned());
+    match shown.as_deref().and_then(|n| n.strip_suffix(ARCHIVE)) {
+        None => fill(&out, a, &variants, &runner).inspect_err(|_| {
+            // It was not there before.
+            _ = std::fs::remove_dir_all(&out);
+        })?,
+        Some(stem) => {
+            let made = tempfile::tempdir();
+            let made = made.map_err(|e| Error::new(format!("no folder for the archive: {e}")))?;
+            let stem = if stem.is_empty() { "packed" } else { stem };
+            let folder = made.path().join(stem);
+            fill(&folder, a, &variants, &runner)?;
+            archived(&folder, &out)?;
         }
     }
     if a.json {
@@ -106,21 +103,22 @@ fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<(
         let to = folder.join(to);
         std::fs::copy(from, &to).map_err(|e| failed(&to, &e))?;
     }
-    let compiled = variants.models()[0].clone();
+    let compiled = &variants.models()[0];
     let states: BTreeSet<usize> = compiled.states().iter().map(|s| s.input).collect();
-    let mut model = Model::new(compiled.clone(), Arc::new(Pool::new(1)?))?;
-    fill_inputs(&mut model, 1);
     let (mut taken, mut flags) = (BTreeSet::new(), String::new());
     for (i, id) in compiled.inputs().iter().enumerate() {
         if states.contains(&i) {
             continue;
         }
-        let tensor = model.tensor(*id).expect("inputs are stored");
-        let name = &compiled.tensor(*id).name;
+        let info = compiled.tensor(*id);
+        // The model may be for another processor, so nobody asks it which integers it accepts.
+        let tensor = input(info.dtype, &info.shape, INTEGERS[0], 1 + i as u64);
+        let name = &info.name;
         let file = file_name(name, &mut taken);
         let path = inputs.join(&file);
         write_npy_file(&path, &tensor).map_err(|e| failed(&path, &e))?;
-        _ = write!(flags, " --input '{name}=inputs/{file}'");
+        let quoted = name.replace('\'', "'\\''");
+        _ = write!(flags, " --input '{quoted}=inputs/{file}'");
     }
     let readme = folder.join("README.txt");
     std::fs::write(&readme, text(variants, &flags)).map_err(|e| failed(&readme, &e))

@@ -100,7 +100,7 @@ pub fn end_in(time: Duration, signal: i32) {
     let end = move || {
         std::thread::sleep(time);
         eprintln!(
-            "error: the program did not get to its end, so it is ended now; what was measured is in the store"
+            "error: the program did not get to its end, so it is ended now; records that were written are kept"
         );
         end(signal);
     };
