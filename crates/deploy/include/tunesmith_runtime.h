@@ -8,6 +8,8 @@
  *     tunesmith_free(model);
  *
  * Tensors are dense and row-major. Positions of inputs and outputs are from 0, in the order of the model.
+ * States are inputs that keep what an output of the inference before gave; at first they hold values of the model. They count
+ * as inputs here, and need no value from you.
  * A compiled model is a program: load only files that you trust.
  *
  * Threads: different models may be used by different threads at once. One model serves one thread at a time; a call
@@ -94,7 +96,8 @@ const void *tunesmith_output(const tunesmith_model *model, size_t output);
 /* One inference on what the inputs hold. */
 tunesmith_status tunesmith_invoke(tunesmith_model *model);
 
-/* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. */
+/* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. A null pointer for
+ * a state means that it keeps what it holds; any other null pointer is an error, and then nothing runs. */
 tunesmith_status tunesmith_run(tunesmith_model *model, const void *const *inputs, void *const *outputs);
 
 /* A tensor of the caller, or of a result. */

@@ -141,7 +141,7 @@ class Model:
     def output(self, name: str | int) -> np.ndarray:
         """The memory of an output of the selected variant, which the next inference overwrites.
 
-        `select` and `run` may select another variant: ask again then, as arrays of the earlier one get none of its outputs.
+        `select` and `run` may select another variant: ask again then, as arrays of the earlier one are not written.
         """
         return self._memory(self.outputs, native.output, name)
 
