@@ -8,11 +8,13 @@
  *     tunesmith_free(model);
  *
  * Tensors are dense and row-major. Positions of inputs and outputs are from 0, in the order of the model.
+ * States are inputs that keep what an output of the inference before gave; at first they hold values of the model. They count
+ * as inputs here, and need no value from you.
  * A compiled model is a program: load only files that you trust.
  *
  * Threads: different models may be used by different threads at once. One model serves one thread at a time; a call
- * while another one runs gives TUNESMITH_BUSY. Texts and pointers to data hold until the model is freed, or until
- * tunesmith_select. */
+ * while another one runs gives TUNESMITH_BUSY. Texts, shapes and pointers to data hold until the model is freed or another
+ * variant is selected, by tunesmith_select or by tunesmith_infer. */
 #ifndef TUNESMITH_RUNTIME_H
 #define TUNESMITH_RUNTIME_H
 
@@ -83,7 +85,8 @@ tunesmith_status tunesmith_output_tensor(const tunesmith_model *model, size_t ou
 size_t tunesmith_variant_count(const tunesmith_model *model);
 /* What tells a variant from others, such as "batch=8"; null if there is no such variant. */
 const char *tunesmith_variant_label(const tunesmith_model *model, size_t variant);
-/* Selects a variant. Shapes and pointers of before no longer hold. */
+/* Selects a variant. Shapes and pointers of before no longer hold, nor do they after tunesmith_infer, which selects the
+ * variant that runs. */
 tunesmith_status tunesmith_select(tunesmith_model *model, size_t variant);
 
 /* Where to write input i and where output i is; null if there is none. No copy is made. */
@@ -93,7 +96,8 @@ const void *tunesmith_output(const tunesmith_model *model, size_t output);
 /* One inference on what the inputs hold. */
 tunesmith_status tunesmith_invoke(tunesmith_model *model);
 
-/* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. */
+/* Copies the inputs in, runs, and copies the outputs out: as many pointers as there are inputs and outputs. A null pointer for
+ * a state means that it keeps what it holds; any other null pointer is an error, and then nothing runs. */
 tunesmith_status tunesmith_run(tunesmith_model *model, const void *const *inputs, void *const *outputs);
 
 /* A tensor of the caller, or of a result. */

@@ -450,7 +450,7 @@ pub unsafe extern "C" fn tunesmith_invoke(model: *mut ModelC) -> Status {
     status(|| unsafe { handle(model) }?.with(invoke))
 }
 
-/// Copies the inputs in, runs, and copies the outputs out.
+/// Copies the inputs in, runs, and copies the outputs out. A null pointer lets a state keep what it holds.
 ///
 /// # Safety
 /// The handle is null or of a model that was loaded and not freed; `inputs` and `outputs` are null or have a pointer for
@@ -467,23 +467,32 @@ pub unsafe extern "C" fn tunesmith_run(
         }
         // SAFETY: as the caller promises.
         unsafe { handle(model) }?.with(|model| {
-            for i in 0..model.compiled().inputs().len() {
-                // SAFETY: there is a pointer for each.
-                let from = unsafe { *inputs.add(i) };
+            let compiled = model.compiled().clone();
+            let (ins, outs) = (compiled.inputs().len(), compiled.outputs().len());
+            // SAFETY: there is a pointer for each.
+            let (from, to) = unsafe {
+                (
+                    std::slice::from_raw_parts(inputs, ins),
+                    std::slice::from_raw_parts(outputs, outs),
+                )
+            };
+            let is_state = |i: usize| compiled.states().iter().any(|s| s.input == i);
+            if let Some(i) = (0..ins).find(|i| from[*i].is_null() && !is_state(*i)) {
+                return bad(format!("input {i} is a null pointer"));
+            }
+            if let Some(i) = to.iter().position(|p| p.is_null()) {
+                return bad(format!("output {i} is a null pointer"));
+            }
+            for (i, from) in from.iter().enumerate() {
                 if from.is_null() {
-                    return bad(format!("input {i} is a null pointer"));
+                    continue;
                 }
                 let to = model.input_mut(i);
                 // SAFETY: the caller gives as many bytes.
                 unsafe { from.cast::<u8>().copy_to(to.as_mut_ptr(), to.len()) };
             }
             invoke(model)?;
-            for i in 0..model.compiled().outputs().len() {
-                // SAFETY: there is a pointer for each.
-                let to = unsafe { *outputs.add(i) };
-                if to.is_null() {
-                    return bad(format!("output {i} is a null pointer"));
-                }
+            for (i, to) in to.iter().enumerate() {
                 let from = model.output(i);
                 // SAFETY: the caller gives room for as many bytes.
                 unsafe { to.cast::<u8>().copy_from(from.as_ptr(), from.len()) };

@@ -2,8 +2,8 @@
 //!
 //! Steps with the same alternatives, such as equal layers, share their decisions. Algorithms that differ
 //! in a number only, such as `winograd2` and `winograd4`, choose among themselves first: a selector inside
-//! the step's selector. The selectors of a group's steps are inside that of the group (`groups`). A decided step costs a look at a list more than one without alternatives, and no
-//! reading of a clock.
+//! the step's selector. The selectors of a group's steps are inside that of the group (`groups`). A decided
+//! step costs a look at a list more than one without alternatives, and no reading of a clock.
 
 use crate::choices::word;
 use crate::groups::{GroupSelector, Grouped, Open};
@@ -31,6 +31,8 @@ struct Node {
 #[derive(Clone)]
 struct Own {
     node: Arc<Node>,
+    /// The names of the alternatives.
+    names: Arc<[String]>,
     /// The selector of the group that the steps are in.
     within: Option<Arc<GroupSelector>>,
 }
@@ -262,25 +264,34 @@ impl Selectors {
                 of.own.push(None);
                 continue;
             }
-            let node = making.of_alternatives(&names(model, free))?;
             let within = group.map(|g| of.groups[g].selector.clone());
-            of.own.push(Some(self.own(node, within)));
+            let own = self.own(names(model, free), within, making)?;
+            of.own.push(Some(own));
         }
         self.variants.push(of);
         Ok(())
     }
 
     /// The position of a selector like this, which is added if there is none.
-    fn own(&mut self, node: Node, within: Option<Arc<GroupSelector>>) -> usize {
+    fn own(
+        &mut self,
+        names: Vec<String>,
+        within: Option<Arc<GroupSelector>>,
+        making: &Making<'_>,
+    ) -> Result<usize, Unfit> {
         let name = |s: &Option<Arc<GroupSelector>>| s.as_ref().map(|s| s.name().to_string());
-        let same = |o: &Own| {
-            o.node.selector.name() == node.selector.name() && name(&o.within) == name(&within)
-        };
-        self.all.iter().position(same).unwrap_or_else(|| {
-            let node = Arc::new(node);
-            self.all.push(Own { node, within });
-            self.all.len() - 1
-        })
+        let same = |o: &Own| o.names[..] == names[..] && name(&o.within) == name(&within);
+        if let Some(at) = self.all.iter().position(same) {
+            return Ok(at);
+        }
+        let node = Arc::new(making.of_alternatives(&names)?);
+        let names = names.into();
+        self.all.push(Own {
+            node,
+            names,
+            within,
+        });
+        Ok(self.all.len() - 1)
     }
 
     /// A selector for a model of these variants, for [`crate::Model::set_selector`].

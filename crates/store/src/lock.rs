@@ -15,7 +15,8 @@ use crate::sqlite::Store;
 /// A run that nobody else can hold until this is dropped.
 #[derive(Debug)]
 pub struct HeldRun {
-    /// The file that is locked. A store in memory has none, as no other process sees it.
+    /// The file that is locked. A store in memory has none, as no other process sees it, nor has one on a file system
+    /// without locks.
     locked: Option<(PathBuf, File)>,
 }
 
@@ -29,7 +30,8 @@ impl Drop for HeldRun {
 }
 
 impl Store {
-    /// Holds a run until the result is dropped or this process ends; `None` if somebody holds it.
+    /// Holds a run until the result is dropped or this process ends; `None` if somebody holds it. On a file system
+    /// without locks every caller holds it.
     ///
     /// # Errors
     /// If the file of the lock cannot be made or locked.
@@ -39,22 +41,43 @@ impl Store {
             return Ok(Some(HeldRun { locked: None }));
         };
         let path = beside(store, run_id);
-        let file = hold(&path).map_err(|source| StoreError::Io {
-            doing: "locking a run in a file beside the store",
-            source,
-        })?;
+        let file = match hold(&path) {
+            Ok(file) => file,
+            Err(e) if lacks_locks(&e) => {
+                let _ = std::fs::remove_file(&path);
+                return Ok(Some(HeldRun { locked: None }));
+            }
+            Err(source) => {
+                return Err(StoreError::Io {
+                    doing: "locking a run in a file beside the store",
+                    source,
+                });
+            }
+        };
         Ok(file.map(|file| HeldRun {
             locked: Some((path, file)),
         }))
     }
 }
 
-/// The file of the lock of a run.
+/// Whether the file system has no locks.
+fn lacks_locks(e: &io::Error) -> bool {
+    /// Linux's ENOLCK, ENOSYS and EOPNOTSUPP, which is also ENOTSUP. Not all of them are of the kind `Unsupported`.
+    const ERRORS: [i32; 3] = [37, 38, 95];
+    let known = |code| cfg!(target_os = "linux") && ERRORS.contains(&code);
+    e.kind() == io::ErrorKind::Unsupported || e.raw_os_error().is_some_and(known)
+}
+
+/// The file of the lock of a run; of each run another one.
 fn beside(store: &str, run_id: &str) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let mut name = OsString::from(store);
     name.push("-run-");
-    name.push(run_id.chars().map(plain).collect::<String>());
+    for c in run_id.chars() {
+        match c.is_ascii_alphanumeric() || c == '-' {
+            true => name.push(c.to_string()),
+            false => name.push(format!("%{:x}%", u32::from(c))),
+        }
+    }
     name.into()
 }
 
@@ -106,6 +129,24 @@ mod tests {
         let store = Store::open(&path).unwrap();
         std::fs::write(directory.path().join("a.tune-run-dead"), "").unwrap();
         assert!(store.hold_run("dead").unwrap().is_some());
+    }
+
+    #[test]
+    fn runs_have_files_of_their_own() {
+        let files = ["a-b", "a.b", "a/b", "a%b", "a"].map(|id| beside("s", id));
+        assert_eq!(files[0], PathBuf::from("s-run-a-b"));
+        assert_eq!(files[1], PathBuf::from("s-run-a%2e%b"));
+        let differ: std::collections::BTreeSet<&PathBuf> = files.iter().collect();
+        assert_eq!(differ.len(), files.len());
+    }
+
+    #[test]
+    fn a_file_system_without_locks_is_told_from_other_failures() {
+        assert!(lacks_locks(&io::ErrorKind::Unsupported.into()));
+        assert!(!lacks_locks(&io::ErrorKind::PermissionDenied.into()));
+        if cfg!(target_os = "linux") {
+            assert!(lacks_locks(&io::Error::from_raw_os_error(37)));
+        }
     }
 
     #[test]

@@ -312,8 +312,10 @@ pub(crate) fn saved(
     let mut asked: HashMap<String, (u64, Candidate)> = HashMap::new();
     for part in found.iter().flat_map(|(_, parts, _)| parts) {
         let text = ir::text::print(part);
-        let default = search::default_candidate(part, target, requirements.allowed());
-        if let (false, Ok(default)) = (asked.contains_key(&text), default) {
+        if asked.contains_key(&text) {
+            continue;
+        }
+        if let Ok(default) = search::default_candidate(part, target, requirements.allowed()) {
             let request = builders.request(&text, &default.candidate, target, false);
             asked.insert(text, (builders.submit(request), default.candidate));
         }

@@ -134,11 +134,17 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def input(self, name: str | int) -> np.ndarray:
-        """The memory of an input of the selected variant: write to it, then `invoke`. No copy is made."""
+        """The memory of an input of the selected variant: write to it, then `invoke`. No copy is made.
+
+        `select` and `run` may select another variant: ask again then, as arrays of the earlier one are no inputs of it.
+        """
         return self._memory(self.inputs, native.input, name)
 
     def output(self, name: str | int) -> np.ndarray:
-        """The memory of an output of the selected variant, which the next inference overwrites."""
+        """The memory of an output of the selected variant, which the next inference overwrites.
+
+        `select` and `run` may select another variant: ask again then, as arrays of the earlier one are not written.
+        """
         return self._memory(self.outputs, native.output, name)
 
     def invoke(self) -> None:

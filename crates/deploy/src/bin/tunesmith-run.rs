@@ -1,7 +1,7 @@
 //! `tunesmith-run`: runs, measures and describes compiled models where no compiler is.
 
 use lexopt::{Arg, Parser, ValueExt};
-use runtime::{Model, Pool, TensorId, Variants};
+use runtime::{CompiledModel, Model, Pool, TensorId, Variants};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -137,13 +137,21 @@ fn info(variants: &Variants) -> Outcome<()> {
             mega(model.arena_bytes())
         )?;
         for (side, ids) in [("input", model.inputs()), ("output", model.outputs())] {
-            for id in ids {
+            for (i, id) in ids.iter().enumerate() {
+                if side == "input" && is_state(model, i) {
+                    continue;
+                }
                 let t = model.tensor(*id);
                 writeln!(out, "  {side} {} {} {:?}", t.name, t.dtype, t.shape)?;
             }
         }
     }
     Ok(())
+}
+
+/// Whether an input keeps what an output of the inference before gave.
+fn is_state(model: &CompiledModel, input: usize) -> bool {
+    model.states().iter().any(|s| s.input == input)
 }
 
 /// The model, with a pool, and the variant that is asked for.
@@ -178,8 +186,7 @@ fn infer(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
     }
     for (i, id) in compiled.inputs().iter().enumerate() {
         let name = &compiled.tensor(*id).name;
-        let state = compiled.states().iter().any(|s| s.input == i);
-        if !state && inputs.iter().all(|(given, _)| given != name) {
+        if !is_state(&compiled, i) && inputs.iter().all(|(given, _)| given != name) {
             inputs.push((name.clone(), random(&model, *id, asked.seed + i as u64)));
         }
     }
@@ -220,6 +227,10 @@ fn write(folder: &Path, name: &str, tensor: &Tensor) -> Outcome<()> {
 fn bench(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
     let mut model = loaded(asked, variants)?;
     for (i, id) in model.compiled().inputs().to_vec().into_iter().enumerate() {
+        // States have values already.
+        if is_state(model.compiled(), i) {
+            continue;
+        }
         let tensor = random(&model, id, asked.seed + i as u64);
         model.input_mut(i).copy_from_slice(tensor.bytes());
     }

@@ -7,7 +7,7 @@
 //! candidates are bad, and later the strategy knows better.
 
 use super::draws::Draws;
-use super::trained::{Choice, Facts, Trained};
+use super::trained::{Decided, Facts, Trained};
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
 use learn::{EmbeddedNetwork, Mixed};
@@ -75,7 +75,7 @@ impl Placing {
             Placing::Own { columns, network } => network.place(&columns.row(p)),
             Placing::Trained(trained, facts) => {
                 let decisions = space.decisions(p);
-                let choice = |(d, index): (&'_ schedule::Decision, &u64)| Choice {
+                let choice = |(d, index): (&'_ schedule::Decision, &u64)| Decided {
                     name: d.name.clone(),
                     index: *index,
                     value: d.value.clone(),

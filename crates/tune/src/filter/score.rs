@@ -26,8 +26,8 @@ pub struct ByScore {
     scorer: Option<Scorer>,
     /// Whether kernels find their constants in memory.
     from_memory: bool,
-    /// Of points that were kept and are not told yet.
-    scores: HashMap<Point, f64>,
+    /// Of points that were kept and are not told yet; none where it could not be computed.
+    scores: HashMap<Point, Option<f64>>,
     /// The least cost that was told, and the score of its point.
     fastest: Option<(f64, f64)>,
     /// The least cost that was told of a point that was not read: the best one of an earlier run. Such points are
@@ -75,12 +75,15 @@ impl ByScore {
 
     /// Learns the score of the best point of an earlier run, if it is among these.
     fn read_again(&mut self, trials: &[Trial], kind: &str) {
-        let of_unread = |(cost, point): &(f64, Point)| {
-            let trial = trials.iter().find(|t| t.point == *point)?;
-            Some((*cost, self.score(trial, kind)?))
+        let Some((cost, point)) = &self.unread else {
+            return;
         };
-        if let Some((cost, score)) = self.unread.as_ref().and_then(of_unread) {
-            self.unread = None;
+        let Some(trial) = trials.iter().find(|t| t.point == *point) else {
+            return;
+        };
+        let (cost, score) = (*cost, self.score(trial, kind));
+        self.unread = None;
+        if let Some(score) = score {
             self.learn(cost, score);
         }
     }
@@ -109,6 +112,7 @@ impl Filter for ByScore {
         self.read_again(trials, kind);
         let mut one = |t: &Trial| {
             let Some(score) = self.score(t, kind) else {
+                self.scores.insert(t.point.clone(), None);
                 return Verdict::Keep { score: f64::MAX };
             };
             let worse = |(_, of_fastest)| score > WORSE * of_fastest;
@@ -117,7 +121,7 @@ impl Filter for ByScore {
                     why: format!("its score is {score:.3e}"),
                 };
             }
-            self.scores.insert(t.point.clone(), score);
+            self.scores.insert(t.point.clone(), Some(score));
             Verdict::Keep { score }
         };
         trials.iter().map(&mut one).collect()
@@ -129,7 +133,9 @@ impl Filter for ByScore {
             return;
         };
         match self.scores.remove(told.point) {
-            Some(score) => self.learn(cost, score),
+            Some(Some(score)) => self.learn(cost, score),
+            // A point of this run without a score tells nothing.
+            Some(None) => {}
             None if self.unread.as_ref().is_none_or(|(least, _)| cost < *least) => {
                 self.unread = Some((cost, told.point.clone()));
             }
@@ -243,6 +249,21 @@ mod tests {
         tell(&mut on, &first, Some(1.0));
         let again = [std::slice::from_ref(&first), &worse].concat();
         assert_eq!(kept(&mut on, &again), [&[true], &few[..]].concat());
+    }
+
+    #[test]
+    fn a_point_without_a_score_is_not_the_best_one_of_an_earlier_run() {
+        let mut filter = filter();
+        let lost = trial(0, [1, 2]);
+        kept(&mut filter, std::slice::from_ref(&lost));
+        tell(&mut filter, &lost, Some(1.0));
+        assert_eq!(filter.unread, None);
+
+        // One of an earlier run whose score cannot be computed now is forgotten.
+        tell(&mut filter, &lost, Some(1.0));
+        assert!(filter.unread.is_some());
+        kept(&mut filter, std::slice::from_ref(&lost));
+        assert_eq!(filter.unread, None);
     }
 
     #[test]

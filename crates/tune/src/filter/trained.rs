@@ -30,7 +30,7 @@ pub struct Facts {
 }
 
 /// The choice of one decision.
-pub struct Choice {
+pub struct Decided {
     pub name: String,
     pub index: u64,
     /// The integers that the index stands for; none if they are not known.
@@ -44,7 +44,7 @@ fn word(text: &str) -> String {
 
 impl Facts {
     /// What is said of a candidate: its algorithm and its choices.
-    pub fn row(&self, algorithm: &str, choices: impl Iterator<Item = Choice>) -> NamedRow {
+    pub fn row(&self, algorithm: &str, choices: impl Iterator<Item = Decided>) -> NamedRow {
         let mut row = NamedRow::default();
         let mut say = |name: &str, text: &str| row.words.insert(word(name), word(text));
         say("op", &self.task.op);
@@ -107,7 +107,7 @@ fn answer(r: &Record) -> Option<Option<f64>> {
 }
 
 /// The choices of a record. The sketch is no choice of these: the algorithm says it.
-fn choices(r: &Record) -> Vec<Choice> {
+fn choices(r: &Record) -> Vec<Decided> {
     let trace = schedule::parse(&r.trace).unwrap_or_default();
     let of_record = r.decisions.iter().filter(|d| d.name != record::SKETCH);
     let value = |d: &store::Decision| {
@@ -118,7 +118,7 @@ fn choices(r: &Record) -> Vec<Choice> {
         known.map_or(vec![], |known| known.value.clone())
     };
     of_record
-        .map(|d| Choice {
+        .map(|d| Decided {
             name: d.name.clone(),
             index: d.index,
             value: value(d),
@@ -290,8 +290,8 @@ mod tests {
         }
     }
 
-    fn choice((name, index): (&str, u64)) -> Choice {
-        Choice {
+    fn choice((name, index): (&str, u64)) -> Decided {
+        Decided {
             name: name.into(),
             index,
             value: vec![index as i64],

@@ -3,8 +3,9 @@
 use super::bench::Args;
 use super::bench_inputs::Inputs;
 use runtime::{CompiledModel, Model, RunError};
-use std::sync::{Arc, Barrier};
-use std::thread::ScopedJoinHandle;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, RwLock};
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use tune::{Error, Result};
 
@@ -75,28 +76,43 @@ pub fn warm(
 /// when all of them are warm.
 ///
 /// # Errors
-/// The first error of an instance.
+/// The first error of an instance, or if a thread cannot be started.
 pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Result<Taken> {
-    let all_warm = Barrier::new(a.streams);
-    let one = |at: usize| -> Result<(Instant, Vec<u64>, Instant)> {
+    // Every stream has a sender while it warms up, and loses it however that ends.
+    let (warming, all_warm) = channel::<()>();
+    let gate = RwLock::new(());
+    let one = |at: usize, warming: Sender<()>| -> Result<(Instant, Vec<u64>, Instant)> {
         let made = warm(a, compiled, inputs, [at, a.streams]);
-        // Whoever failed must not keep the others waiting.
-        all_warm.wait();
+        drop(warming);
+        drop(gate.read());
         let mut model = made?;
         let begin = Instant::now();
         let samples = timed(&mut model, a.amount())?;
         Ok((begin, samples, Instant::now()))
     };
     let one = &one;
-    let ended: Vec<Result<_>> = std::thread::scope(|s| {
-        let started: Vec<ScopedJoinHandle<'_, _>> =
-            (0..a.streams).map(|at| s.spawn(move || one(at))).collect();
+    let ended = std::thread::scope(|s| -> Result<Vec<Result<_>>> {
+        let closed = gate.write();
+        let start = |at: usize| {
+            let warming = warming.clone();
+            Builder::new().spawn_scoped(s, move || one(at, warming))
+        };
+        let started: std::io::Result<Vec<ScopedJoinHandle<'_, _>>> =
+            (0..a.streams).map(start).collect();
+        drop(warming);
+        // Nothing is sent: it ends when the last sender is gone.
+        _ = all_warm.recv();
+        drop(closed);
+        let started = started.map_err(|e| {
+            Error::new(format!("cannot start a thread for a stream: {e}"))
+                .help("ask for fewer with --streams")
+        })?;
         let join = |h: ScopedJoinHandle<'_, _>| match h.join() {
             Ok(ended) => ended,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        started.into_iter().map(join).collect()
-    });
+        Ok(started.into_iter().map(join).collect())
+    })?;
     let all = ended.into_iter().collect::<Result<Vec<_>>>()?;
     let begin = all.iter().map(|(begin, ..)| *begin).min();
     let end = all.iter().map(|(.., end)| *end).max();
