@@ -237,12 +237,23 @@ fn the_runner_describes_runs_and_measures() {
     let again = run(&["run", file, "--input", "x=outputs/y.npy", "--out", "twice"]);
     let twice = read_npy_file(&folder.path().join("twice/y.npy")).unwrap();
     assert_eq!(twice.get_f64(3), 2.0 * y.get_f64(3), "{again:?}");
+    // A file's name may hold the sign that ends the name of the input.
+    std::fs::rename(
+        folder.path().join("outputs/y.npy"),
+        folder.path().join("outputs/a=b.npy"),
+    )
+    .unwrap();
+    let (printed, _) = run(&["run", file, "--input", "x=outputs/a=b.npy"]);
+    assert!(printed.contains("y f32 [5]: "), "{printed}");
     assert!(run(&["bench", file, "--time", "0.01"]).0.contains("p99"));
     for (args, why) in [
         (&["bench"][..], "1 words are given"),
         (&["dance", file], "there is no command `dance`"),
         (&["info", file, "--treads", "2"], "--treads"),
-        (&["run", file, "--input", "z=outputs/y.npy"], "no input `z`"),
+        (
+            &["run", file, "--input", "z=outputs/a=b.npy"],
+            "no input `z`",
+        ),
     ] {
         let said = run(args).1;
         assert!(said.starts_with("error: ") && said.contains(why), "{said}");

@@ -34,7 +34,8 @@ struct Asked {
     model: PathBuf,
     threads: Option<usize>,
     variant: usize,
-    inputs: Vec<(String, PathBuf)>,
+    /// As given: NAME=FILE.
+    inputs: Vec<String>,
     seed: u64,
     out: Option<PathBuf>,
     time: Duration,
@@ -84,11 +85,7 @@ fn asked() -> Outcome<Option<Asked>> {
                 asked.time = Duration::try_from_secs_f64(parser.value()?.parse()?)?;
             }
             Arg::Long("input") => {
-                let value = parser.value()?.string()?;
-                let (name, file) = value
-                    .rsplit_once('=')
-                    .ok_or_else(|| format!("--input {value} is not NAME=FILE"))?;
-                asked.inputs.push((name.into(), file.into()));
+                asked.inputs.push(parser.value()?.string()?);
             }
             Arg::Value(word) => words.push(word),
             other => return Err(other.unexpected().into()),
@@ -176,14 +173,47 @@ fn random(model: &Model, id: TensorId, seed: u64) -> Tensor {
     fill_tensor(info.dtype, &info.shape, fill, seed)
 }
 
+/// NAME=FILE, where names of inputs and files may hold `=`: the longest name of an input that fits, if one does.
+fn named<'a>(text: &'a str, model: &CompiledModel) -> Outcome<(&'a str, &'a str)> {
+    let names = model
+        .inputs()
+        .iter()
+        .map(|id| model.tensor(*id).name.as_str());
+    let fitting = names.filter(|name| {
+        let rest = text.strip_prefix(name);
+        rest.is_some_and(|r| r.starts_with('='))
+    });
+    match fitting.max_by_key(|name| name.len()) {
+        Some(name) => Ok((&text[..name.len()], &text[name.len() + 1..])),
+        None => {
+            let split = text.split_once('=');
+            split.ok_or_else(|| format!("--input {text} is not NAME=FILE").into())
+        }
+    }
+}
+
+/// Whether a variant has these inputs in these shapes; nothing fits where none is given.
+fn fits(model: &CompiledModel, inputs: &[(String, Tensor)]) -> bool {
+    let has = |(name, tensor): &(String, Tensor)| {
+        let mut own = model.inputs().iter().map(|id| model.tensor(*id));
+        own.any(|t| t.name == *name && t.shape == tensor.shape())
+    };
+    !inputs.is_empty() && inputs.iter().all(has)
+}
+
 fn infer(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
     let mut model = loaded(asked, variants)?;
-    let compiled = model.compiled().clone();
     let mut inputs = Vec::new();
-    for (name, file) in &asked.inputs {
-        let tensor = read_npy_file(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        inputs.push((name.clone(), tensor));
+    for text in &asked.inputs {
+        let (name, file) = named(text, model.compiled())?;
+        let tensor = read_npy_file(Path::new(file)).map_err(|e| format!("{file}: {e}"))?;
+        inputs.push((name.to_string(), tensor));
     }
+    // Others are random, of the shapes that go with those given.
+    if let Some(at) = variants.models().iter().position(|m| fits(m, &inputs)) {
+        model.select(at);
+    }
+    let compiled = model.compiled().clone();
     for (i, id) in compiled.inputs().iter().enumerate() {
         let name = &compiled.tensor(*id).name;
         if !is_state(&compiled, i) && inputs.iter().all(|(given, _)| given != name) {
