@@ -43,10 +43,10 @@ fn row(s: &TrimSummary) -> Vec<String> {
     let ([_, cold, failed], [_, cold_s, failed_s]) = (s.candidates, s.seconds);
     row.extend([cold, failed, cold_s, failed_s].map(percent));
     row.extend(s.slow.map(percent));
-    row.push(format!("{:.2}", s.search_s));
+    row.push(format!("{:.1}", s.search_s));
     row.extend(s.until.map(|(reached, seconds)| {
-        let seconds = seconds.map_or("-".into(), |s| format!("{s:.2}"));
-        format!("{seconds} ({reached} of {})", s.searches)
+        let seconds = seconds.map_or("-".into(), |s| format!("{s:.1}"));
+        format!("{seconds} ({reached}/{})", s.searches)
     }));
     row
 }
