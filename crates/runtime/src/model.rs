@@ -473,18 +473,20 @@ impl CompiledModel {
             .map(|(_, id)| *id)
     }
 
+    /// Where the bytes of a tensor are, which is no view, and from which byte on they are its own.
+    pub fn root_place(&self, id: TensorId) -> (TensorPlace, u64) {
+        match self.tensor(id).place {
+            TensorPlace::View { root, byte_offset } => (self.tensor(root).place, byte_offset),
+            place => (place, 0),
+        }
+    }
+
     /// Whether the bytes from the first to the last of two activations overlap in the arena.
     fn share_bytes(&self, a: TensorId, b: TensorId) -> bool {
         let range = |id: TensorId| {
-            let info = self.tensor(id);
-            let (place, at) = match info.place {
-                TensorPlace::View { root, byte_offset } => (self.tensor(root).place, byte_offset),
-                place => (place, 0),
-            };
-            match place {
-                TensorPlace::Arena { offset } => {
-                    Some(offset + at..offset + at + info.span_bytes()?)
-                }
+            let bytes = self.tensor(id).span_bytes()?;
+            match self.root_place(id) {
+                (TensorPlace::Arena { offset }, at) => Some(offset + at..offset + at + bytes),
                 _ => None,
             }
         };

@@ -106,7 +106,7 @@ impl<'m> Sources<'m> {
         let (mut constants, mut stored) = (Vec::new(), BTreeMap::new());
         let ends = model.inputs().iter().chain(model.outputs());
         for id in calls.iter().flat_map(|(_, c)| &c.args).chain(ends) {
-            if let (TensorPlace::Constant { blob }, _) = place(model, *id)
+            if let (TensorPlace::Constant { blob }, _) = model.root_place(*id)
                 && !stored.contains_key(&blob)
             {
                 constants.resize(constants.len().next_multiple_of(ALIGN), 0);
@@ -128,7 +128,7 @@ impl<'m> Sources<'m> {
 
     /// The address of a tensor in C.
     fn address(&self, id: TensorId) -> String {
-        match place(self.model, id) {
+        match self.model.root_place(id) {
             (TensorPlace::Arena { offset }, own) => format!("arena + {}", offset + own),
             (TensorPlace::Constant { blob }, own) => {
                 let at = self.stored[&blob] as u64 + own;
@@ -258,14 +258,6 @@ impl<'m> Sources<'m> {
             ".section .rodata.{p}, \"a\"\n.balign {ALIGN}\n.globl {p}_constants\n{p}_constants:\n.incbin \"constants.bin\"\n\
              .section .note.GNU-stack, \"\", %progbits\n"
         )
-    }
-}
-
-/// Where the bytes of a tensor are, and from where on they are its own.
-fn place(model: &CompiledModel, id: TensorId) -> (TensorPlace, u64) {
-    match model.tensor(id).place {
-        TensorPlace::View { root, byte_offset } => (model.tensor(root).place, byte_offset),
-        place => (place, 0),
     }
 }
 

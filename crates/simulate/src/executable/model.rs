@@ -127,7 +127,7 @@ impl<'m> Writer<'m> {
         let ends = model.inputs().iter().chain(model.outputs());
         let arguments = calls.iter().flat_map(|(_, c)| &c.args);
         for id in ends.chain(arguments) {
-            if let (TensorPlace::Constant { blob }, _) = place(model, *id)
+            if let (TensorPlace::Constant { blob }, _) = model.root_place(*id)
                 && !constants.stored.contains_key(&blob)
             {
                 let at = constants.add(model.stored(blob));
@@ -200,7 +200,7 @@ impl<'m> Writer<'m> {
     }
 
     fn address(&self, id: TensorId) -> u64 {
-        match place(self.model, id) {
+        match self.model.root_place(id) {
             (TensorPlace::Arena { offset: root }, offset) => self.arena + root + offset,
             (TensorPlace::Constant { blob }, offset) => {
                 self.memory.constants + self.constants.stored[&blob] + offset
@@ -209,14 +209,6 @@ impl<'m> Writer<'m> {
                 panic!("`{}` is used and not stored", self.model.tensor(id).name)
             }
         }
-    }
-}
-
-/// Where the bytes of a tensor are, and from where on they are its own.
-fn place(model: &CompiledModel, id: TensorId) -> (TensorPlace, u64) {
-    match model.tensor(id).place {
-        TensorPlace::View { root, byte_offset } => (model.tensor(root).place, byte_offset),
-        place => (place, 0),
     }
 }
 
