@@ -177,7 +177,8 @@ impl From<rusqlite::Error> for SchemaProblem {
 
 /// Refuses a database that is not of the version that this program writes.
 pub(crate) fn current(connection: &Connection) -> Result<(), SchemaProblem> {
-    let found = check(connection, SCHEMA_VERSION)?;
+    let snapshot = connection.unchecked_transaction()?;
+    let found = version_in(&snapshot, SCHEMA_VERSION)?;
     match found == SCHEMA_VERSION {
         true => Ok(()),
         false => Err(SchemaProblem::Older { found }),
@@ -191,13 +192,16 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), SchemaProblem> 
 
 fn apply(connection: &mut Connection, migrations: &[&str]) -> Result<(), SchemaProblem> {
     let supported = migrations.len() as i64;
-    if check(connection, supported)? == supported {
+    let snapshot = connection.transaction()?;
+    let found = version_in(&snapshot, supported)?;
+    snapshot.commit()?;
+    if found == supported {
         return Ok(());
     }
     // Another process may be migrating too: whoever gets the lock second
     // finds the work done, hence the second check inside the transaction.
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
-    let found = check(&transaction, supported)?;
+    let found = version_in(&transaction, supported)?;
     for migration in &migrations[found as usize..] {
         transaction.execute_batch(migration)?;
     }
@@ -207,8 +211,10 @@ fn apply(connection: &mut Connection, migrations: &[&str]) -> Result<(), SchemaP
     Ok(())
 }
 
-/// The schema version found, between 0 (an empty file) and `supported`.
-fn check(connection: &Connection, supported: i64) -> Result<i64, SchemaProblem> {
+/// The schema version found, between 0 (an empty file) and `supported`. All that is
+/// read must be of one moment, since another process may be migrating the file: the
+/// connection must be inside a transaction.
+fn version_in(connection: &Connection, supported: i64) -> Result<i64, SchemaProblem> {
     let number = |name: &str| -> rusqlite::Result<i64> {
         connection.pragma_query_value(None, name, |row| row.get(0))
     };

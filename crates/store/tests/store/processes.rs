@@ -45,6 +45,20 @@ fn assert_logs_match_records(store: &Store, run: &str) -> u64 {
 }
 
 #[test]
+fn a_store_that_another_process_is_just_making_is_no_foreign_file() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..60 {
+        let path = directory.path().join(format!("{round}.tune"));
+        std::thread::scope(|scope| {
+            let openers: Vec<_> = (0..6).map(|_| scope.spawn(|| Store::open(&path))).collect();
+            for opener in openers {
+                opener.join().unwrap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn processes_that_create_and_write_one_store_together_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shared.tune");
