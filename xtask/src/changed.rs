@@ -85,6 +85,10 @@ fn reach(files: &[String], users: &BTreeMap<String, BTreeSet<String>>) -> Reach 
             }
             // A test of xtask starts them.
             ["tunesmith"] | ["scripts", "setup"] => open.push("xtask".into()),
+            // The tests of the packages for Python run both programs.
+            ["python", ..] | ["scripts", "wheels"] => {
+                open.extend(["deploy", "tunesmith"].map(String::from));
+            }
             ["bench", ..] => reach.benchmarks = true,
             // The pages' commands are run by the command line's tests, and the tables of node
             // tests are compared.
@@ -117,6 +121,9 @@ fn report(reach: &Reach, users: &BTreeMap<String, BTreeSet<String>>) -> Vec<Stri
     if reach.benchmarks {
         stages.push("bench-tests");
     }
+    if has("deploy") || has("tunesmith") {
+        stages.push("python-tests");
+    }
     let arguments = reach.packages.iter().map(|p| format!("--package {p}"));
     let left: Vec<&str> = users.keys().map(|p| &**p).filter(|p| !has(p)).collect();
     let mut lines = vec![format!("stages: {}", stages.join(" "))];
@@ -144,6 +151,7 @@ mod tests {
         let metadata = serde_json::json!({"packages": [
             {"name": "ir", "dependencies": [{"name": "thiserror"}]},
             {"name": "search", "dependencies": [{"name": "ir"}]},
+            {"name": "deploy", "dependencies": [{"name": "ir"}]},
             {"name": "tunesmith", "dependencies": [{"name": "search"}]},
             {"name": "xtask", "dependencies": []},
         ]});
@@ -163,11 +171,15 @@ mod tests {
         );
         assert_eq!(
             packages(&["crates/ir/tests/a/b.rs"]),
-            ["ir", "search", "tunesmith"]
+            ["deploy", "ir", "search", "tunesmith"]
         );
         assert_eq!(packages(&["xtask/src/main.rs"]), ["xtask"]);
         assert_eq!(packages(&["tunesmith", "scripts/setup"]), ["xtask"]);
         assert_eq!(packages(&["docs/howto/quantise.md"]), ["tunesmith"]);
+        assert_eq!(
+            packages(&["python/tests/test_python.py"]),
+            ["deploy", "tunesmith"]
+        );
     }
 
     #[test]
@@ -179,8 +191,8 @@ mod tests {
     #[test]
     fn unknown_files_reach_everything() {
         let reach = of(&["Cargo.lock"]);
-        assert_eq!(reach.packages.len(), 4);
+        assert_eq!(reach.packages.len(), 5);
         assert_eq!(reach.everything.as_deref(), Some("Cargo.lock"));
-        assert_eq!(of(&["crates/gone/src/lib.rs"]).packages.len(), 4);
+        assert_eq!(of(&["crates/gone/src/lib.rs"]).packages.len(), 5);
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use tempfile::{TempDir, tempdir};
-use tensor::{DType, read_npy_file};
+use tensor::{DType, Tensor, read_npy_file, write_npy_file};
 
 /// What a program that is linked with the static library needs besides.
 const LIBRARIES: [&str; 5] = ["-lpthread", "-ldl", "-lm", "-lrt", "-lgcc_s"];
@@ -245,6 +245,10 @@ fn the_runner_describes_runs_and_measures() {
     .unwrap();
     let (printed, _) = run(&["run", file, "--input", "x=outputs/a=b.npy"]);
     assert!(printed.contains("y f32 [5]: "), "{printed}");
+    let odd = Tensor::from_slice(&[5], &[1.0f32, f32::INFINITY, -2.0, f32::NAN, 0.5]);
+    write_npy_file(&folder.path().join("odd.npy"), &odd).unwrap();
+    let (printed, _) = run(&["run", file, "--input", "x=odd.npy"]);
+    assert!(printed.contains("-4 to 2, 2 not finite"), "{printed}");
     assert!(run(&["bench", file, "--time", "0.01"]).0.contains("p99"));
     for (args, why) in [
         (&["bench"][..], "1 words are given"),

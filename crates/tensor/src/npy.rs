@@ -2,6 +2,7 @@
 //! the package ml_dtypes are written as two bytes without a type, and so are ours.
 
 use crate::{AlignedBytes, DType, DataFile, Tensor, byte_size};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
 use thiserror::Error;
@@ -321,11 +322,43 @@ pub fn write_npy_file(path: &Path, t: &Tensor) -> Result<(), NpyError> {
     write_npy(std::io::BufWriter::new(std::fs::File::create(path)?), t)
 }
 
+/// A file name for a tensor's name, not among those in `taken`.
+pub fn npy_file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
+    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let safe: String = tensor
+        .chars()
+        .map(|c| if keep(c) { c } else { '_' })
+        .collect();
+    let safe = match safe.trim_matches(|c| matches!(c, '.' | '_')) {
+        "" => "output",
+        name => name,
+    };
+    let mut name = format!("{safe}.npy");
+    let mut copy = 1;
+    while !taken.insert(name.clone()) {
+        copy += 1;
+        name = format!("{safe}_{copy}.npy");
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Fill, fill_tensor};
     use proptest::prelude::*;
+
+    #[test]
+    fn file_names_are_safe_and_differ() {
+        let mut taken = BTreeSet::new();
+        let mut name = |n| npy_file_name(n, &mut taken);
+        assert_eq!(name("a/b:0"), "a_b_0.npy");
+        assert_eq!(name("a_b.0"), "a_b.0.npy");
+        assert_eq!(name("a b 0"), "a_b_0_2.npy");
+        assert_eq!(name("../../x"), "x.npy");
+        assert_eq!(name(".."), "output.npy");
+        assert_eq!(name(""), "output_2.npy");
+    }
 
     #[test]
     fn every_type_and_rank_reads_back() {

@@ -2,13 +2,14 @@
 
 use lexopt::{Arg, Parser, ValueExt};
 use runtime::{CompiledModel, Model, Pool, TensorId, Variants};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tensor::{Fill, Tensor, fill_tensor, read_npy_file, write_npy_file};
+use tensor::{Fill, Tensor, fill_tensor, npy_file_name, read_npy_file, write_npy_file};
 use tunesmith_runtime::usual_threads;
 
 const USAGE: &str = "usage: tunesmith-run COMMAND MODEL.tsm [OPTION]...
@@ -224,34 +225,36 @@ fn infer(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {
     let outputs = model.run(&given)?;
     let names = model.compiled().results().iter();
     let names = names.map(|id| model.compiled().tensor(*id).name.clone());
+    let mut taken = BTreeSet::new();
     for (name, tensor) in names.zip(&outputs) {
-        let values = (0..tensor.len()).map(|i| tensor.get_f64(i));
-        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| {
-            (a.min(v), b.max(v))
-        });
-        println!(
-            "{name} {} {:?}: {least} to {most}",
-            tensor.dtype(),
-            tensor.shape()
-        );
+        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+        println!("{name} {dtype} {shape:?}: {}", range(tensor));
         if let Some(folder) = &asked.out {
-            write(folder, &name, tensor)?;
+            std::fs::create_dir_all(folder)?;
+            let path = folder.join(npy_file_name(&name, &mut taken));
+            write_npy_file(&path, tensor).map_err(|e| format!("{}: {e}", path.display()))?;
+            println!("written to {}", path.display());
         }
     }
     Ok(())
 }
 
-fn write(folder: &Path, name: &str, tensor: &Tensor) -> Outcome<()> {
-    std::fs::create_dir_all(folder)?;
-    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let safe: String = name
-        .chars()
-        .map(|c| if keep(c) { c } else { '_' })
-        .collect();
-    let path = folder.join(format!("{safe}.npy"));
-    write_npy_file(&path, tensor).map_err(|e| format!("{}: {e}", path.display()))?;
-    println!("written to {}", path.display());
-    Ok(())
+/// The least and the greatest finite element, and how many are not finite.
+fn range(tensor: &Tensor) -> String {
+    let values = (0..tensor.len()).map(|i| tensor.get_f64(i));
+    let (mut least, mut most, mut finite) = (f64::INFINITY, f64::NEG_INFINITY, 0);
+    for v in values.filter(|v| v.is_finite()) {
+        (least, most, finite) = (least.min(v), most.max(v), finite + 1);
+    }
+    let said = match (tensor.len(), finite) {
+        (0, _) => return "no elements".to_owned(),
+        (_, 0) => "nothing finite".to_owned(),
+        _ => format!("{least} to {most}"),
+    };
+    match tensor.len() - finite {
+        0 => said,
+        others => format!("{said}, {others} not finite"),
+    }
 }
 
 fn bench(asked: &Asked, variants: &Arc<Variants>) -> Outcome<()> {

@@ -1,13 +1,12 @@
 //! `pack`: a folder that runs a compiled model on a machine without a compiler.
 
-use super::run::file_name;
 use crate::file_kind::instead_of_artifact;
 use runtime::Variants;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use tensor::write_npy_file;
+use tensor::{npy_file_name, write_npy_file};
 use tune::latency::{INTEGERS, input};
 use tune::{Error, Result};
 
@@ -42,7 +41,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let runner = runner(a)?;
     let name = variants.models()[0].name().to_string();
     let out = a.out.clone().unwrap_or_else(|| {
-        let safe = file_name(&name, &mut BTreeSet::new());
+        let safe = npy_file_name(&name, &mut BTreeSet::new());
         PathBuf::from(format!("{}-packed", safe.trim_end_matches(".npy")))
     });
     if out.symlink_metadata().is_ok() {
@@ -114,7 +113,7 @@ fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<(
         // The model may be for another processor, so nobody asks it which integers it accepts.
         let tensor = input(info.dtype, &info.shape, INTEGERS[0], 1 + i as u64);
         let name = &info.name;
-        let file = file_name(name, &mut taken);
+        let file = npy_file_name(name, &mut taken);
         let path = inputs.join(&file);
         write_npy_file(&path, &tensor).map_err(|e| failed(&path, &e))?;
         let quoted = name.replace('\'', "'\\''");

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tensor::{Tensor, write_npy};
+use tensor::{Tensor, npy_file_name, write_npy};
 use tune::latency::INTEGERS;
 use tune::{Error, Result};
 
@@ -94,26 +94,6 @@ impl Summary {
     }
 }
 
-/// A file name for a tensor's name, not among those in `taken`.
-pub fn file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
-    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let safe: String = tensor
-        .chars()
-        .map(|c| if keep(c) { c } else { '_' })
-        .collect();
-    let safe = match safe.trim_matches(|c| matches!(c, '.' | '_')) {
-        "" => "output",
-        name => name,
-    };
-    let mut name = format!("{safe}.npy");
-    let mut copy = 1;
-    while !taken.insert(name.clone()) {
-        copy += 1;
-        name = format!("{safe}_{copy}.npy");
-    }
-    name
-}
-
 /// Where each output goes; makes the folder.
 fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
     let npy = out.extension().is_some_and(|e| e == "npy");
@@ -135,7 +115,7 @@ fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
     let mut taken = BTreeSet::new();
     Ok(outputs
         .iter()
-        .map(|o| out.join(file_name(o, &mut taken)))
+        .map(|o| out.join(npy_file_name(o, &mut taken)))
         .collect())
 }
 
@@ -416,18 +396,6 @@ fn table(outputs: &[Summary]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn file_names_are_safe_and_differ() {
-        let mut taken = BTreeSet::new();
-        let mut name = |n| file_name(n, &mut taken);
-        assert_eq!(name("a/b:0"), "a_b_0.npy");
-        assert_eq!(name("a_b.0"), "a_b.0.npy");
-        assert_eq!(name("a b 0"), "a_b_0_2.npy");
-        assert_eq!(name("../../x"), "x.npy");
-        assert_eq!(name(".."), "output.npy");
-        assert_eq!(name(""), "output_2.npy");
-    }
 
     #[test]
     fn summaries_leave_out_what_is_not_finite() {
