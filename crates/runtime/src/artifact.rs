@@ -14,17 +14,18 @@
 //! Between these parts are zeros. Kernels and constants that variants share are in the
 //! file once; all offsets and lengths have 64 bits. A signature may follow (`signature.rs`).
 
+mod behind;
 mod sections;
 
+use crate::builder::BuildModelError;
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
-use crate::model::{
-    Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Manifest, State, StepGroup,
-};
+use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
+use behind::{Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, behind_stored};
 use memmap2::Mmap;
 use sections::Sections;
 use serde::{Deserialize, Serialize};
@@ -37,13 +38,15 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 8;
+pub const ARTIFACT_VERSION: u32 = 9;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
 const SINGLE_CALLS_VERSION: u32 = 6;
 /// The last version without groups of steps, and without a number of threads.
 const NO_GROUPS_VERSION: u32 = 7;
+/// The last version that holds all constants.
+const ALL_CONSTANTS_VERSION: u32 = 8;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -100,6 +103,8 @@ pub enum LoadError {
     Code { kernel: String, source: ElfError },
     #[error("cannot get {bytes} bytes for activations and workspace: {source}")]
     Memory { bytes: u64, source: io::Error },
+    #[error("cannot make the constants that the file leaves out: {0}")]
+    Derived(#[source] Box<BuildModelError>),
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
@@ -139,117 +144,14 @@ struct Stored {
     variants: Vec<StoredVariant>,
 }
 
-/// What files of [`OLDEST_VERSION`] do not have; it stands behind the rest.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Newer {
-    /// Of each kernel.
-    algorithms: Vec<String>,
-    /// Of each variant.
-    states: Vec<Vec<State>>,
-}
-
-/// What files up to [`SINGLE_CALLS_VERSION`] do not have; it stands behind [`Newer`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct LaterCalls {
-    /// Of each variant.
-    variants: Vec<Vec<CallsOfAlternative>>,
-}
-
-/// What files up to [`NO_GROUPS_VERSION`] do not have; it stands behind [`LaterCalls`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Groups {
-    /// Of each variant.
-    variants: Vec<Vec<StepGroup>>,
-    /// Of each variant; 0 if the compiler did not say.
-    threads: Vec<u32>,
-}
-
-/// What stands behind [`Stored`] in a file.
-#[derive(Clone, Debug)]
-struct Behind {
-    newer: Newer,
-    later: LaterCalls,
-    groups: Groups,
-}
-
-/// The calls of an alternative behind its first one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct CallsOfAlternative {
-    step: u32,
-    alternative: u32,
-    calls: Vec<Call>,
-}
-
-impl CallsOfAlternative {
-    fn all(manifest: &Manifest) -> Vec<CallsOfAlternative> {
-        let mut found = Vec::new();
-        for (step, of) in (0..).zip(&manifest.steps) {
-            for (alternative, a) in (0..).zip(&of.alternatives) {
-                if a.calls.len() > 1 {
-                    found.push(CallsOfAlternative {
-                        step,
-                        alternative,
-                        calls: a.calls[1..].to_vec(),
-                    });
-                }
-            }
-        }
-        found
-    }
-
-    /// Puts the calls back; none if there is no such alternative.
-    fn put(self, manifest: &mut Manifest) -> Option<()> {
-        let step = manifest.steps.get_mut(self.step as usize)?;
-        let alternative = step.alternatives.get_mut(self.alternative as usize)?;
-        alternative.calls.extend(self.calls);
-        Some(())
-    }
-}
-
 impl Stored {
     /// The manifest.
     fn bytes(&self, behind: &Behind) -> postcard::Result<Vec<u8>> {
         let bytes = postcard::to_extend(&behind.newer, postcard::to_stdvec(self)?)?;
         let bytes = postcard::to_extend(&behind.later, bytes)?;
-        postcard::to_extend(&behind.groups, bytes)
+        let bytes = postcard::to_extend(&behind.groups, bytes)?;
+        postcard::to_extend(&behind.derived, bytes)
     }
-}
-
-/// What stands behind [`Stored`] in a file of this version, which has so many kernels and variants.
-fn behind_stored(
-    version: u32,
-    [kernels, variants]: [usize; 2],
-    bytes: &[u8],
-) -> postcard::Result<Behind> {
-    let (newer, bytes) = match version {
-        OLDEST_VERSION => {
-            let newer = Newer {
-                algorithms: vec![String::new(); kernels],
-                states: vec![vec![]; variants],
-            };
-            (newer, bytes)
-        }
-        _ => postcard::take_from_bytes(bytes)?,
-    };
-    let (later, bytes) = match version <= SINGLE_CALLS_VERSION {
-        true => {
-            let variants = vec![vec![]; variants];
-            (LaterCalls { variants }, bytes)
-        }
-        false => postcard::take_from_bytes(bytes)?,
-    };
-    let groups = match version <= NO_GROUPS_VERSION {
-        true => Groups {
-            variants: vec![vec![]; variants],
-            threads: vec![0; variants],
-        },
-        false => postcard::from_bytes(bytes)?,
-    };
-    Ok(Behind {
-        newer,
-        later,
-        groups,
-    })
 }
 
 #[derive(Serialize, Deserialize)]
@@ -519,15 +421,17 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         variants: groups,
         threads,
     } = behind.groups;
+    let derived = behind.derived;
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    if [states.len(), later.len(), groups.len(), threads.len()] != [stored.variants.len(); 4] {
+    let of_variants = [states.len(), later.len(), groups.len(), threads.len()];
+    if of_variants != [counts[1]; 4] || derived.variants.len() != counts[1] {
         return Err(inconsistent(
-            "variants, their states, their calls, their groups and their threads differ in number",
+            "variants and what the file says of each differ in number",
         ));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
@@ -538,8 +442,13 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         kernels.push(Arc::new(kernel));
     }
     let mut constants = Vec::with_capacity(stored.constants.len());
-    for (extent, prepared) in stored.constants {
-        let range = sections.take(1 + usize::from(prepared), extent)?;
+    let held = stored.variants.iter().map(|v| &v.constants);
+    let left_out = derived.left_out(stored.constants.len(), held);
+    for ((extent, prepared), left_out) in stored.constants.into_iter().zip(left_out) {
+        let range = match left_out {
+            true => 0..0,
+            false => sections.take(1 + usize::from(prepared), extent)?,
+        };
         if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
             return Err(inconsistent("a constant is not aligned"));
         }
@@ -551,9 +460,12 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let mut models = Vec::with_capacity(stored.variants.len());
     let groups = groups.into_iter().zip(threads);
     let behind = states.into_iter().zip(later).zip(groups);
-    for (variant, ((states, later), (groups, threads))) in stored.variants.into_iter().zip(behind) {
+    let behind = behind.zip(derived.variants);
+    for (variant, (behind, derivations)) in stored.variants.into_iter().zip(behind) {
+        let ((states, later), (groups, threads)) = behind;
         let mut manifest = variant.manifest;
         (manifest.states, manifest.groups, manifest.threads) = (states, groups, threads);
+        manifest.derivations = derivations;
         let put = later
             .into_iter()
             .try_for_each(|calls| calls.put(&mut manifest));
@@ -595,6 +507,26 @@ impl<'a> DataArea<'a> {
         self.end = offset + len;
         self.pieces.push((offset, bytes));
         Extent { offset, len }
+    }
+
+    /// Adds the sections of constants, without those that are left out; the places of all.
+    fn add_constants(
+        &mut self,
+        all: &[&'a Constant],
+        left_out: &[bool],
+    ) -> (Vec<(Extent, bool)>, [Section; 2]) {
+        let nowhere = Extent { offset: 0, len: 0 };
+        let mut places: Vec<_> = all.iter().map(|c| (nowhere, c.prepared)).collect();
+        let sections = [false, true].map(|prepared| {
+            let (offset, first) = (self.end, self.pieces.len());
+            for ((place, constant), left_out) in places.iter_mut().zip(all).zip(left_out) {
+                if constant.prepared == prepared && !left_out {
+                    place.0 = self.add(&constant.bytes);
+                }
+            }
+            self.section(offset, first)
+        });
+        (places, sections)
     }
 
     /// Ends the section that starts at `offset` with piece `first`.
@@ -664,22 +596,20 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         (Arc::as_ptr(k) as usize, 0, false)
     });
     let (constants, of_constants) = Shared::of(models.iter().map(|m| &m.constants), |c| {
-        (c.bytes.as_ptr() as usize, c.bytes.len(), c.prepared)
+        match c.bytes.is_empty() {
+            true => (std::ptr::from_ref(c) as usize, 0, c.prepared),
+            false => (c.bytes.as_ptr() as usize, c.bytes.len(), c.prepared),
+        }
     });
+    let derived = models.iter().map(|m| m.manifest.derivations.clone());
+    let derived = Derived {
+        variants: derived.collect(),
+    };
+    let left_out = derived.left_out(constants.all.len(), of_constants.iter());
     let mut area = DataArea::default();
     let code: Vec<Extent> = kernels.all.iter().map(|k| area.add(&k.code)).collect();
     let code_section = area.section(0, 0);
-    let mut places = vec![(Extent { offset: 0, len: 0 }, false); constants.all.len()];
-    let mut constant_sections = [code_section; 2];
-    for (prepared, section) in [false, true].into_iter().zip(&mut constant_sections) {
-        let (offset, first) = (area.end, area.pieces.len());
-        for (place, constant) in places.iter_mut().zip(&constants.all) {
-            if constant.prepared == prepared {
-                *place = (area.add(&constant.bytes), prepared);
-            }
-        }
-        *section = area.section(offset, first);
-    }
+    let (places, [plain, prepared]) = area.add_constants(&constants.all, &left_out);
     let without_code = |k: &&Arc<BuiltKernel>| BuiltKernel {
         code: Vec::new(),
         prepare_code: None,
@@ -691,7 +621,6 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         kernels,
         constants,
     });
-    let [plain, prepared] = constant_sections;
     let stored = Stored {
         sections: [code_section, plain, prepared],
         kernels: kernels.all.iter().map(without_code).collect(),
@@ -717,6 +646,7 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         newer,
         later,
         groups,
+        derived,
     };
     let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;

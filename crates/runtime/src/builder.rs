@@ -7,8 +7,9 @@
 
 use crate::abi::KernelFailure;
 use crate::choices::without_unused_constants;
-use crate::elf::{ElfError, LoadedCode};
-use crate::guard::{CanaryError, GuardedBuffer};
+use crate::derived::{Derivation, run_prepare};
+use crate::elf::ElfError;
+use crate::guard::CanaryError;
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::lifetimes::{overlap, place_activations, root};
 use crate::model::{
@@ -23,7 +24,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tensor::{AlignedBytes, Crop, DType, Tensor};
 use thiserror::Error;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Why a model cannot be put together: the compiler's kernels, bindings or
 /// order of steps are wrong, or a prepare entry failed.
@@ -140,6 +141,7 @@ pub struct ModelBuilder {
     constant_ids: HashMap<(u128, bool), u32>,
     kernel_ids: HashMap<(u64, String), Vec<KernelId>>,
     prepared: HashMap<PrepareKey, Vec<(String, TensorId)>>,
+    derives: bool,
     /// Tensors, no views, that steps use.
     used: BTreeSet<TensorId>,
     /// Constants that no later step uses.
@@ -170,6 +172,7 @@ impl ModelBuilder {
                 kernels: Vec::new(),
                 steps: Vec::new(),
                 groups: Vec::new(),
+                derivations: Vec::new(),
                 threads,
                 arena_bytes: 0,
             },
@@ -177,11 +180,18 @@ impl ModelBuilder {
             constant_ids: HashMap::new(),
             kernel_ids: HashMap::new(),
             prepared: HashMap::new(),
+            derives: false,
             used: BTreeSet::new(),
             released: BTreeSet::new(),
             written: BTreeSet::new(),
             saved: Vec::new(),
         }
+    }
+
+    /// Leaves what prepare entries make of the model's constants out of its file. It is made again when a model that was
+    /// loaded is made ready to run. Steps that were added before are as they were.
+    pub fn derive_at_load(&mut self) {
+        self.derives = true;
     }
 
     /// Says how exact the kernels are, in the compiler's word; it is only stored.
@@ -243,7 +253,8 @@ impl ModelBuilder {
             .filter(|(_, t)| same(t))
             .map(|(i, _)| TensorId(i as u32));
         let kept = |id: TensorId| !self.released.contains(&id) || self.used.contains(&id);
-        if !owners.any(kept) {
+        let mut derived = self.manifest.derivations.iter().flat_map(|d| &d.inputs);
+        if !owners.any(kept) && !derived.any(|(b, _)| *b == blob) {
             let none: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(0));
             self.constants[blob as usize].bytes = Blob::new(&none, 0..0);
             // Equal bytes that come later are stored again.
@@ -648,11 +659,7 @@ impl ModelBuilder {
         let Some(entry) = kernel.prepare_entry.clone() else {
             return Ok(Vec::new());
         };
-        let work = match kernel.prepare_hash {
-            0 => xxh3_64(kernel.prepare_object()),
-            hash => hash,
-        };
-        let mut key = (work, entry, Vec::new());
+        let mut key = (kernel.prepare_work(), entry, Vec::new());
         let mut inputs: Vec<*mut c_void> = Vec::new();
         for param in kernel
             .prepare_params
@@ -681,7 +688,9 @@ impl ModelBuilder {
         if let Some(done) = self.prepared.get(&key) {
             return Ok(done.clone());
         }
-        let buffers = run_prepare(step, kernel, &key.1, inputs, &self.pool)?;
+        let buffers = run_prepare(step, kernel, inputs, &self.pool)?;
+        // What another machine's code prepares cannot be prepared where that runs.
+        let derived = self.derives && kernel.prepare_code.is_none();
         let params: Vec<KernelParam> = kernel.prepare_params.clone();
         let params = params.iter().filter(|p| p.role == ParamRole::Prepared);
         let mut made = Vec::with_capacity(buffers.len());
@@ -697,6 +706,18 @@ impl ModelBuilder {
             let name = format!("{step}.{}", param.name);
             let id = self.push(TensorInfo::dense(&name, param.dtype, &shape, place));
             made.push((param.name.clone(), id));
+        }
+        if derived {
+            let blob = |(_, id): &(String, TensorId)| match self.manifest.tensors[id.index()].place
+            {
+                TensorPlace::Constant { blob } => blob,
+                _ => unreachable!("a prepared tensor is a constant"),
+            };
+            self.manifest.derivations.push(Derivation {
+                kernel: choice.kernel,
+                inputs: key.2.iter().map(|(blob, from, _)| (*blob, *from)).collect(),
+                outputs: made.iter().map(blob).collect(),
+            });
         }
         self.prepared.insert(key, made.clone());
         Ok(made)
@@ -721,58 +742,4 @@ fn bound(
     binding
         .map(|(_, id)| *id)
         .ok_or_else(|| unbound(step, kernel, param))
-}
-
-/// Calls a prepare entry; what it wrote, in the order of its parameters.
-fn run_prepare(
-    step: &str,
-    kernel: &BuiltKernel,
-    entry: &str,
-    mut args: Vec<*mut c_void>,
-    pool: &Pool,
-) -> Result<Vec<GuardedBuffer>, BuildModelError> {
-    let code = |source| BuildModelError::Code {
-        kernel: kernel.entry.clone(),
-        source,
-    };
-    let memory = |source| BuildModelError::Memory {
-        step: step.to_string(),
-        source,
-    };
-    let loaded = LoadedCode::load(kernel.prepare_object()).map_err(code)?;
-    let function = loaded.kernel(entry).map_err(code)?;
-    let guarded = |bytes: Option<u64>| {
-        let len = bytes
-            .and_then(|b| usize::try_from(b).ok())
-            .unwrap_or(usize::MAX);
-        GuardedBuffer::new(len).map_err(memory)
-    };
-    let mut buffers = Vec::new();
-    for param in kernel
-        .prepare_params
-        .iter()
-        .filter(|p| p.role == ParamRole::Prepared)
-    {
-        let mut buffer = guarded(param.bytes())?;
-        args.push(buffer.as_mut_ptr().cast());
-        buffers.push(buffer);
-    }
-    let ctx = pool.ctx();
-    let mut workspace = guarded(Some(kernel.prepare_workspace_size(ctx.threads)))?;
-    // SAFETY: the arguments are those of `prepare_params`, large enough by
-    // their shapes; the code keeping to them is the builder's promise.
-    let result = unsafe { function(ctx, args.as_ptr(), workspace.as_mut_ptr().cast()) };
-    KernelFailure::check(result).map_err(|failure| BuildModelError::Prepare {
-        step: step.to_string(),
-        failure,
-    })?;
-    for buffer in buffers.iter().chain([&workspace]) {
-        buffer
-            .check_canaries()
-            .map_err(|source| BuildModelError::PrepareCanary {
-                step: step.to_string(),
-                source,
-            })?;
-    }
-    Ok(buffers)
 }

@@ -1,6 +1,7 @@
 //! Choices among the alternatives of a model's steps: which ones there are, and what is left of a model
 //! once they are made.
 
+use crate::derived::Derivation;
 use crate::lifetimes::{place_activations, root};
 use crate::model::{
     Alternative, Call, CompiledModel, Constant, KernelId, Manifest, ModelStep, TensorId,
@@ -109,9 +110,9 @@ impl CompiledModel {
     #[must_use]
     pub fn with_choices(&self, choices: &[usize]) -> CompiledModel {
         let mut manifest = self.chosen(choices);
+        let constants = without_unused_constants(&mut manifest, &self.constants);
         drop_unused_kernels(&mut manifest);
         place_activations(&mut manifest);
-        let constants = without_unused_constants(&mut manifest, &self.constants);
         CompiledModel {
             manifest,
             constants: gathered(constants),
@@ -146,10 +147,11 @@ impl CompiledModel {
     }
 }
 
-/// Keeps the kernels that steps have, and numbers them anew in their order.
+/// Keeps the kernels that steps have or that make constants, and numbers them anew in their order.
 fn drop_unused_kernels(manifest: &mut Manifest) {
     let calls = manifest.steps.iter().flat_map(ModelStep::calls);
-    let used: BTreeSet<KernelId> = calls.map(|c| c.kernel).collect();
+    let making = manifest.derivations.iter().map(|d| d.kernel);
+    let used: BTreeSet<KernelId> = calls.map(|c| c.kernel).chain(making).collect();
     let numbers = used.iter().zip(0..).map(|(old, new)| (*old, KernelId(new)));
     let new_ids: BTreeMap<KernelId, KernelId> = numbers.collect();
     let kept = used.iter().map(|id| manifest.kernels[id.index()].clone());
@@ -158,10 +160,13 @@ fn drop_unused_kernels(manifest: &mut Manifest) {
     for Call { kernel, .. } in alternatives.flat_map(|a| &mut a.calls) {
         *kernel = new_ids[kernel];
     }
+    for Derivation { kernel, .. } in &mut manifest.derivations {
+        *kernel = new_ids[kernel];
+    }
 }
 
-/// The constants that steps, outputs or states use, numbered anew in the tensors. The other tensors of
-/// constants have no place any more.
+/// The constants that steps, outputs or states use, and those that they are derived from, numbered anew in the tensors.
+/// The other tensors of constants have no place any more.
 pub(crate) fn without_unused_constants(manifest: &mut Manifest, all: &[Constant]) -> Vec<Constant> {
     let root = |id: &TensorId| root(&manifest.tensors, *id).0;
     let args = manifest.steps.iter().flat_map(ModelStep::calls);
@@ -169,13 +174,25 @@ pub(crate) fn without_unused_constants(manifest: &mut Manifest, all: &[Constant]
     let states = manifest.states.iter().map(|s| &s.initial);
     let used = args.chain(&manifest.outputs).chain(states);
     let used: BTreeSet<TensorId> = used.map(root).collect();
+    let blob = |id: &TensorId| match manifest.tensors[id.index()].place {
+        TensorPlace::Constant { blob } => Some(blob),
+        _ => None,
+    };
+    let used_blobs: BTreeSet<u32> = used.iter().filter_map(blob).collect();
+    let derivations = &mut manifest.derivations;
+    derivations.retain(|d| d.outputs.iter().any(|blob| used_blobs.contains(blob)));
+    let derived = derivations.iter().flat_map(|d| {
+        let read = d.inputs.iter().map(|(blob, _)| *blob);
+        read.chain(d.outputs.iter().copied())
+    });
+    let derived: BTreeSet<u32> = derived.collect();
     let mut new_ids: BTreeMap<u32, u32> = BTreeMap::new();
     let mut kept = Vec::new();
     for (i, tensor) in manifest.tensors.iter_mut().enumerate() {
         let TensorPlace::Constant { blob } = tensor.place else {
             continue;
         };
-        if !used.contains(&TensorId(i as u32)) {
+        if !used.contains(&TensorId(i as u32)) && !derived.contains(&blob) {
             tensor.place = TensorPlace::Discarded;
             continue;
         }
@@ -184,6 +201,12 @@ pub(crate) fn without_unused_constants(manifest: &mut Manifest, all: &[Constant]
             kept.len() as u32 - 1
         });
         tensor.place = TensorPlace::Constant { blob: id };
+    }
+    for derivation in &mut manifest.derivations {
+        let read = derivation.inputs.iter_mut().map(|(blob, _)| blob);
+        for blob in read.chain(&mut derivation.outputs) {
+            *blob = new_ids[blob];
+        }
     }
     kept
 }

@@ -172,6 +172,14 @@ impl BuiltKernel {
         self.prepare_code.as_deref().unwrap_or(&self.code)
     }
 
+    /// Identifies what the prepare entry computes, of equal constants.
+    pub(crate) fn prepare_work(&self) -> u64 {
+        match self.prepare_hash {
+            0 => xxh3_64(self.prepare_object()),
+            hash => hash,
+        }
+    }
+
     /// Whether this machine can run the kernel.
     pub fn check_host(&self) -> Result<(), HostError> {
         match self.format {

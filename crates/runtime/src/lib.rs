@@ -9,6 +9,7 @@ mod abi;
 mod artifact;
 mod builder;
 mod choices;
+mod derived;
 pub mod dtype_name;
 mod elf;
 mod groups;

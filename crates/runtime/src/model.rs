@@ -6,6 +6,7 @@
 //! is in `builder`, the file in `artifact`, execution in `run`.
 
 use crate::abi::{WORKSPACE_ALIGN, align_up};
+use crate::derived::{self, Derivation};
 use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use serde::{Deserialize, Serialize};
@@ -239,6 +240,9 @@ pub(crate) struct Manifest {
     /// A file has them behind the manifests.
     #[serde(skip)]
     pub(crate) groups: Vec<StepGroup>,
+    /// A file has them behind the manifests.
+    #[serde(skip)]
+    pub(crate) derivations: Vec<Derivation>,
     /// Threads that the kernels were chosen for; 0 if the compiler did not say. A file has them behind the manifests.
     #[serde(skip)]
     pub(crate) threads: u32,
@@ -291,7 +295,7 @@ pub(crate) struct Constant {
 }
 
 /// Of a constant's first byte; what kernels may assume of their parameters.
-const CONSTANT_ALIGN: usize = 64;
+pub(crate) const CONSTANT_ALIGN: usize = 64;
 
 /// Copies constants into one buffer, as they are when loaded: small ones lie in
 /// huge pages, too.
@@ -338,7 +342,8 @@ impl CompiledModel {
         manifest: Manifest,
         constants: Vec<Constant>,
     ) -> Result<CompiledModel, Inconsistent> {
-        let lens: Vec<u64> = constants.iter().map(|c| c.bytes.len() as u64).collect();
+        let mut lens: Vec<u64> = constants.iter().map(|c| c.bytes.len() as u64).collect();
+        derived::declare(&manifest, &mut lens)?;
         check(&manifest, &lens)?;
         Ok(CompiledModel {
             manifest,

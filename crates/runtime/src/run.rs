@@ -217,6 +217,7 @@ impl Model {
                 source,
             })?);
         }
+        let variants = variants.ready(&pool)?;
         let threads = pool.ctx().threads;
         let most = |bytes: &dyn Fn(&CompiledModel) -> u64| {
             let all = variants.models().iter().map(|m| bytes(m));

@@ -6,13 +6,16 @@
 //! and that they hold equal kernels and equal constants once. Which sizes there
 //! are, and whether a dimension may be padded, is the compiler's decision.
 
+use crate::artifact::LoadError;
+use crate::derived;
 use crate::kernel::BuiltKernel;
 use crate::model::{Blob, CompiledModel, Constant, Inconsistent, TensorId, TensorInfo, gathered};
+use crate::pool::Pool;
 use crate::run::{RunError, SelectionKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A dimension of a model's inputs that has a name, and one size in each variant.
@@ -56,6 +59,8 @@ pub(crate) struct Selected {
 pub struct Variants {
     dims: Vec<Dim>,
     models: Vec<Arc<CompiledModel>>,
+    /// With all constants, once they were made.
+    ready: OnceLock<Arc<Variants>>,
 }
 
 impl From<Arc<CompiledModel>> for Variants {
@@ -64,6 +69,7 @@ impl From<Arc<CompiledModel>> for Variants {
         Variants {
             dims: Vec::new(),
             models: vec![model],
+            ready: OnceLock::new(),
         }
     }
 }
@@ -81,7 +87,12 @@ impl Variants {
         dims: Vec<Dim>,
         models: Vec<Arc<CompiledModel>>,
     ) -> Result<Variants, Inconsistent> {
-        let variants = Variants { dims, models };
+        let ready = OnceLock::new();
+        let variants = Variants {
+            dims,
+            models,
+            ready,
+        };
         variants.check()?;
         Ok(variants)
     }
@@ -95,7 +106,24 @@ impl Variants {
     pub fn add(&mut self, model: &CompiledModel) -> Result<(), Inconsistent> {
         let shared = self.share(model);
         self.models.push(Arc::new(shared));
+        self.ready = OnceLock::new();
         self.check().inspect_err(|_| _ = self.models.pop())
+    }
+
+    /// The variants with all of their constants. Those that the file left out are made once, on `pool`.
+    pub(crate) fn ready(self: Arc<Variants>, pool: &Pool) -> Result<Arc<Variants>, LoadError> {
+        if !self.models.iter().any(|m| m.lacks_constants()) {
+            return Ok(self);
+        }
+        if let Some(ready) = self.ready.get() {
+            return Ok(ready.clone());
+        }
+        let whole = Variants {
+            dims: self.dims.clone(),
+            models: derived::made(&self.models, pool)?,
+            ready: OnceLock::new(),
+        };
+        Ok(self.ready.get_or_init(|| Arc::new(whole)).clone())
     }
 
     /// In the order in which they were added.

@@ -21,5 +21,7 @@ pub use data_file::DataFile;
 pub use dtype::{DType, Element};
 pub use fill::{Fill, fill, fill_tensor};
 pub use new_file::NewFile;
-pub use npy::{NpyError, npy_file_name, npy_header, read_npy, read_npy_file, write_npy, write_npy_file};
+pub use npy::{
+    NpyError, npy_file_name, npy_header, read_npy, read_npy_file, write_npy, write_npy_file,
+};
 pub use tensor::{AlignedBytes, Tensor, byte_size, check_memory, row_major_strides};

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::kernel::KernelTarget;
-use crate::model::{Alternative, KernelId, ModelStep, StepId, TensorId, TensorInfo, TensorPlace};
+use crate::model::{
+    Alternative, Call, KernelId, ModelStep, StepGroup, StepId, TensorId, TensorInfo, TensorPlace,
+};
 use tensor::AlignedBytes;
 use tensor::DType;
 
@@ -35,6 +37,7 @@ fn model() -> CompiledModel {
         kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
         steps: Vec::new(),
         groups: Vec::new(),
+        derivations: Vec::new(),
         threads: 2,
         arena_bytes: 64,
     };
@@ -102,6 +105,9 @@ fn behind(newer: Newer) -> Behind {
             variants: vec![vec![]],
             threads: vec![2],
         },
+        derived: Derived {
+            variants: vec![vec![]],
+        },
     }
 }
 
@@ -138,9 +144,13 @@ fn files_of_older_versions_are_read() {
     // For how many threads it was compiled is known since then.
     assert_eq!(load(old).unwrap().threads(), None);
     assert_eq!(load(file.clone()).unwrap().threads(), Some(2));
+    let whole = postcard::to_extend(&of_all.groups, several.clone()).unwrap();
+    let old = of_version(ALL_CONSTANTS_VERSION, &file, &whole);
+    assert_eq!(load(old).unwrap().threads(), Some(2));
     // A file of this version says whether there are more calls, and whether there are groups.
     assert!(load(with_manifest(&file, &single)).is_err());
     assert!(load(with_manifest(&file, &several)).is_err());
+    assert!(load(with_manifest(&file, &whole)).is_err());
     // Its groups are of steps that there are.
     let mut wrong = of_all;
     let steps = vec![StepId(0), StepId(1)];

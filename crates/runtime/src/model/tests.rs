@@ -41,6 +41,7 @@ fn manifest() -> Manifest {
         crops: Vec::new(),
         states: Vec::new(),
         kernels: vec![Arc::new(kernel)],
+        derivations: Vec::new(),
         threads: 1,
         steps: vec![ModelStep {
             name: "s".into(),
@@ -162,6 +163,53 @@ fn groups_that_contradict_the_steps_are_refused() {
     }
     all.steps[2].key_shape = vec![1];
     assert!(check(&all, &[64]).is_err());
+}
+
+#[test]
+fn derivations_that_contradict_the_constants_are_refused() {
+    let mut all = manifest();
+    let kernel = Arc::make_mut(&mut all.kernels[0]);
+    kernel.prepare_entry = Some("prepare".into());
+    let read = KernelParam {
+        shape: vec![8],
+        ..kernel.params[1].clone()
+    };
+    let made = KernelParam {
+        role: ParamRole::Prepared,
+        ..kernel.params[1].clone()
+    };
+    kernel.prepare_params = vec![read, made];
+    all.derivations = vec![Derivation {
+        kernel: KernelId(0),
+        inputs: vec![(1, 4)],
+        outputs: vec![0],
+    }];
+    for stored in [0, 64] {
+        let mut lengths = [stored, 36];
+        assert_eq!(derived::declare(&all, &mut lengths), Ok(()));
+        assert_eq!(lengths, [64, 36]);
+    }
+    for lengths in [&mut [32, 36][..], &mut [0, 35], &mut [0], &mut []] {
+        assert!(derived::declare(&all, lengths).is_err());
+    }
+    let changes: &[fn(&mut Manifest)] = &[
+        |m| m.derivations[0].kernel = KernelId(1),
+        |m| m.derivations[0].inputs.clear(),
+        |m| m.derivations[0].inputs[0] = (1, u64::MAX),
+        |m| m.derivations[0].inputs[0] = (0, 0),
+        |m| m.derivations[0].inputs[0] = (2, 0),
+        |m| m.derivations[0].outputs.clear(),
+        |m| m.derivations[0].outputs.push(1),
+        |m| m.derivations[0].outputs[0] = 2,
+        |m| Arc::make_mut(&mut m.kernels[0]).prepare_entry = None,
+        |m| Arc::make_mut(&mut m.kernels[0]).prepare_params[1].shape = vec![-1],
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let mut changed = all.clone();
+        change(&mut changed);
+        let refused = derived::declare(&changed, &mut [0, 36]);
+        assert!(refused.is_err(), "change {i} passes");
+    }
 }
 
 #[test]
