@@ -273,7 +273,7 @@ impl Assembler<'_> {
     }
 
     fn call(&mut self, name: &str, built: Built, inputs: Vec<PlanTensorId>, output: PlanTensorId) {
-        let task = Task::new(built);
+        let task = Task::new(built.program, built.kind);
         let next = self.tasks.len();
         let index = *self.by_key.entry(task.key.clone()).or_insert(next);
         if index == next {

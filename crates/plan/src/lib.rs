@@ -186,7 +186,7 @@ pub struct Plan {
     /// What was split into tasks: the given model simplified, leading axes
     /// merged. Inputs and outputs have the names, types and shapes of the given model's.
     pub model: Model,
-    /// Without duplicates, in order of first use.
+    /// Without duplicates, in order of first use; then those that no step has ([`Plan::add_task`]).
     pub tasks: Vec<Task>,
     /// In execution order.
     pub steps: Vec<PlanStep>,
@@ -297,6 +297,16 @@ impl Plan {
             text += &format!("{} {}\n", step.name, self.tasks[step.task].key);
         }
         format!("{:032x}", xxh3_128(text.as_bytes()))
+    }
+
+    /// The position of a task, which is added if there is no equal one. No step runs it: it stands for a step, or for a
+    /// part of one, where that may be done otherwise.
+    pub fn add_task(&mut self, task: Task) -> usize {
+        let known = self.tasks.iter().position(|t| t.key == task.key);
+        known.unwrap_or_else(|| {
+            self.tasks.push(task);
+            self.tasks.len() - 1
+        })
     }
 
     /// How many steps run each task.

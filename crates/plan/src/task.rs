@@ -1,6 +1,6 @@
 //! Tasks: one tensor program each, with its key and its size.
 
-use crate::compute::{Built, Kind};
+use crate::compute::Kind;
 use ir::{Expr, ExprKind, Program};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_128;
@@ -29,8 +29,7 @@ impl Task {
         format!("{:032x}", xxh3_128(canonical.as_bytes()))
     }
 
-    pub(crate) fn new(built: Built) -> Task {
-        let Built { program, kind, .. } = built;
+    pub(crate) fn new(program: Program, kind: Kind) -> Task {
         let Kind { op, args, flops } = kind;
         let text = ir::text::canonical(&program);
         let bytes = program.params.iter().map(|p| {
@@ -45,6 +44,17 @@ impl Task {
             bytes: bytes.sum(),
             program,
         }
+    }
+
+    /// The task of a program that is a part of this one's, named behind it.
+    #[must_use]
+    pub fn part(&self, name: &str, program: Program) -> Task {
+        let kind = Kind {
+            op: format!("{}_{name}", self.op),
+            args: self.args.clone(),
+            flops: None,
+        };
+        Task::new(program, kind)
     }
 
     /// `op(name=value, ...)` without arguments that have their usual value.

@@ -2,14 +2,17 @@
 //!
 //! Owns what the memory planner is told. Promises that tensors which are needed at the same time lie apart,
 //! whichever alternatives run, and that a step with several calls leaves what it reads as it is until it
-//! ends: another alternative may begin after one that failed.
+//! ends: another alternative may begin after one that failed. What a state becomes lies where it was, if the step that
+//! writes it may work in place and is the last to read it.
 //!
 //! Time is counted in moments. A step of single calls is one moment. Any other step has one moment for each
 //! call of each alternative, one alternative after the other. Tensors that only this step uses are in use
 //! from moment to moment, so those of different alternatives share memory; all others are in use for the
 //! whole step.
 
-use crate::model::{Alternative, Call, Manifest, ModelStep, TensorId, TensorInfo, TensorPlace};
+use crate::model::{
+    Alternative, Call, CompiledModel, Manifest, ModelStep, State, TensorId, TensorInfo, TensorPlace,
+};
 use crate::plan::{BufferUse, plan_memory};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +43,8 @@ struct Timeline {
     /// Of each step its first one.
     starts: Vec<usize>,
     uses: BTreeMap<TensorId, Moments>,
+    /// The last moment in which a step uses a tensor.
+    last: BTreeMap<TensorId, usize>,
 }
 
 /// Whether the step is one moment.
@@ -63,9 +68,9 @@ impl Timeline {
                 }
             }
         }
-        let (mut starts, mut uses) = (Vec::new(), BTreeMap::new());
+        let (mut starts, mut uses) = (Vec::new(), BTreeMap::<TensorId, Moments>::new());
         let mut used = |id, (first, last): Moments| {
-            let known: &mut Moments = uses.entry(id).or_insert((first, last));
+            let known = uses.entry(id).or_insert((first, last));
             *known = (known.0.min(first), known.1.max(last));
         };
         let mut now = 0;
@@ -89,12 +94,13 @@ impl Timeline {
             starts.push(now);
             now = end;
         }
-        inputs.into_iter().for_each(|id| used(id, (0, now)));
+        let last = uses.iter().map(|(id, moments)| (*id, moments.1)).collect();
+        uses.extend(inputs.into_iter().map(|id| (id, (0, now))));
         for id in outputs {
             let first = uses.get(&id).map_or(0, |u| u.0);
             uses.insert(id, (first, now));
         }
-        Timeline { starts, uses }
+        Timeline { starts, uses, last }
     }
 }
 
@@ -127,16 +133,26 @@ fn shared_pairs(manifest: &Manifest, step: &ModelStep) -> Vec<(TensorId, TensorI
 }
 
 /// The tensors that share the memory of another, each with a number for
-/// their group: outputs of a step that is the last to use an input as large.
+/// their group: outputs of a step that is the last to use an input as large. An input of the model is used for ever,
+/// unless it is a state: then only what becomes of it is.
 fn alias_groups(manifest: &Manifest, time: &Timeline) -> BTreeMap<TensorId, usize> {
     let mut groups = BTreeMap::new();
     let info = |id: TensorId| &manifest.tensors[id.index()];
     let in_arena = |id: TensorId| matches!(info(id).place, TensorPlace::Arena { .. });
+    let becomes = |input: TensorId, output: TensorId| {
+        let ends = |s: &State| [manifest.inputs[s.input], manifest.outputs[s.output]];
+        manifest.states.iter().any(|s| ends(s) == [input, output])
+    };
     for (step, start) in manifest.steps.iter().zip(&time.starts) {
         let pairs = shared_pairs(manifest, step);
         for (output, input) in &pairs {
             let begins = time.uses.get(output).is_some_and(|u| u.0 == *start);
-            let ends = time.uses.get(input).is_some_and(|u| u.1 == *start);
+            let used = time.uses.get(input).map(|u| u.1);
+            let last = match becomes(*input, *output) {
+                true => time.last.get(input).copied(),
+                false => used,
+            };
+            let ends = last == Some(*start);
             let free = !groups.contains_key(output) && in_arena(*output) && in_arena(*input);
             let taken = pairs
                 .iter()
@@ -150,6 +166,20 @@ fn alias_groups(manifest: &Manifest, time: &Timeline) -> BTreeMap<TensorId, usiz
         }
     }
     groups
+}
+
+impl CompiledModel {
+    /// Whether a state becomes what it becomes where it lies, so that nothing is copied between inferences. A step that
+    /// fails behind the one that writes it leaves it changed.
+    pub fn is_in_place(&self, s: State) -> bool {
+        let Manifest {
+            inputs,
+            outputs,
+            tensors,
+            ..
+        } = &self.manifest;
+        tensors[inputs[s.input].index()].place == tensors[outputs[s.output].index()].place
+    }
 }
 
 /// Gives every activation that is used a place in the arena; others have none any more.

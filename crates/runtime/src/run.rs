@@ -466,10 +466,14 @@ impl Model {
         result
     }
 
-    /// Gives the inputs that are states what the inference left for them.
+    /// Gives the inputs that are states what the inference left for them elsewhere.
     fn keep_states(&mut self) {
         let compiled = self.compiled().clone();
-        for s in compiled.states() {
+        for s in compiled
+            .states()
+            .iter()
+            .filter(|s| !compiled.is_in_place(**s))
+        {
             self.copy(compiled.outputs()[s.output], compiled.inputs()[s.input]);
         }
     }

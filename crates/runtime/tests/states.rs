@@ -71,6 +71,56 @@ fn a_state_keeps_what_an_inference_leaves_for_the_next() {
     }
 }
 
+/// Models w' = x + w and y = w' + x, or y = w' + w, which reads the state when it has changed. The kernel may write over
+/// its second operand.
+fn updating(in_place: bool, reads_old: bool) -> CompiledModel {
+    let mut b = builder();
+    let x = b.add_input("x", DType::F32, &[3]);
+    let w = b.add_input("w", DType::F32, &[3]);
+    let next = b.add_tensor("next", DType::F32, &[3]);
+    let y = b.add_tensor("y", DType::F32, &[3]);
+    let pairs = if in_place { vec![(2, 1)] } else { vec![] };
+    let kernel = b.add_kernel(BuiltKernel {
+        in_place: pairs,
+        ..sum_of_two(3)
+    });
+    for (name, [p, q, out]) in [
+        ("update", [x, w, next]),
+        ("y", [next, if reads_old { w } else { x }, y]),
+    ] {
+        let bind = vec![("a", p), ("b", q), ("y", out)];
+        b.add_step(name, &[], &[BoundKernel { kernel, bind }])
+            .unwrap();
+    }
+    b.mark_output(next);
+    b.mark_output(y);
+    b.add_state(1, 0, Tensor::from_slice(&[3], &[10f32, 20.0, 30.0]));
+    b.finish().unwrap()
+}
+
+#[test]
+fn a_state_is_updated_where_it_lies_if_no_later_step_reads_it() {
+    for (in_place, reads_old) in [(false, false), (true, false), (true, true)] {
+        let compiled = Arc::new(updating(in_place, reads_old));
+        let shared = compiled.is_in_place(compiled.states()[0]);
+        assert_eq!(shared, in_place && !reads_old);
+        // A tensor of 12 bytes takes 64 of the arena.
+        assert_eq!(compiled.arena_bytes(), if shared { 3 * 64 } else { 4 * 64 });
+        let mut model = Model::new(compiled, Arc::new(Pool::new(1).unwrap())).unwrap();
+        let one = Tensor::from_slice(&[3], &[1f32; 3]);
+        for step in 1..4 {
+            let found = model.run(&[("x", &one)]).unwrap();
+            let old = 9.0 + step as f32;
+            let other = if reads_old { old } else { 1.0 };
+            assert_eq!(found[0].as_slice::<f32>()[0], old + 1.0);
+            assert_eq!(found[1].as_slice::<f32>()[0], old + 1.0 + other);
+        }
+        model.reset_states();
+        let found = model.run(&[("x", &one)]).unwrap();
+        assert_eq!(found[0].as_slice::<f32>(), [11.0, 21.0, 31.0]);
+    }
+}
+
 #[test]
 fn a_state_of_another_type_is_refused() {
     let mut b = builder();

@@ -14,8 +14,9 @@ use std::collections::{HashMap, HashSet};
 pub(crate) type Added = (KernelId, u64);
 
 /// Gives a kernel to a builder.
-pub(crate) fn added(b: &mut ModelBuilder, kernel: &BuiltKernel) -> Added {
-    (b.add_kernel(kernel.clone()), kernel.code_hash())
+pub(crate) fn added(b: &mut ModelBuilder, kernel: BuiltKernel) -> Added {
+    let code = kernel.code_hash();
+    (b.add_kernel(kernel), code)
 }
 
 /// The steps of a plan whose tensors and kernels a builder has.
@@ -106,15 +107,16 @@ impl<'a> Bindings<'a> {
         };
         self.groups.insert(at, own);
         let (group, columns) = own;
-        let id = |t: Option<PlanTensorId>| t.map_or(columns, |t| self.ids[t.index()]);
-        let parts = &saved.calls[usize::from(step == saved.steps[1])];
+        let id = |t: &Option<PlanTensorId>| t.map_or(columns, |t| self.ids[t.index()]);
         let call = |part: &'a Part| {
-            let operands = part.operands.iter();
-            let bind = operands.map(|(name, t)| (&**name, id(*t))).collect();
-            let kernel = added(b, &part.kernel).0;
-            BoundKernel { kernel, bind }
+            let program = &self.plan.tasks[part.task].program;
+            let names = program.params.iter().map(|p| &*program.buffer(*p).name);
+            BoundKernel {
+                kernel: self.kernels[part.task][0].0,
+                bind: names.zip(part.operands.iter().map(id)).collect(),
+            }
         };
-        Some((group, parts.iter().map(call).collect()))
+        Some((group, saved.calls_of(step)?.iter().map(call).collect()))
     }
 
     /// The stretch that begins with a step.
@@ -184,7 +186,7 @@ impl<'a> Bindings<'a> {
             let key = &*of.plan.tasks[step.task].key;
             let kernel = match own.get(key) {
                 Some(task) => self.kernels[*task][0],
-                None => added(b, &self.stretched.kernels[key]),
+                None => added(b, (*self.stretched.kernels[key]).clone()),
             };
             let id = |t: PlanTensorId| new[&identity(&of.plan, t)];
             choice.push(kernel, bind(&of.plan, step, id));

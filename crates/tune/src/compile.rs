@@ -428,8 +428,17 @@ fn put_together<'k>(
     );
     b.set_accuracy(&accuracy_text(plan, accuracy));
     b.set_plain_steps(&plan.plain);
-    let mut of_task = |all: &[&BuiltKernel]| all.iter().map(|k| added(&mut b, k)).collect();
-    let kernels = kernels.iter().map(|all| of_task(all.as_ref())).collect();
+    let mut of_task = |(task, all): (usize, &[&BuiltKernel])| {
+        let named = stretched.saved.iter().find_map(|s| s.algorithm(task));
+        let own = |k: &BuiltKernel| named.map_or_else(|| k.algorithm.clone(), String::from);
+        let kernel = |k: &&BuiltKernel| BuiltKernel {
+            algorithm: own(k),
+            ..(*k).clone()
+        };
+        all.iter().map(|k| added(&mut b, kernel(k))).collect()
+    };
+    let all = kernels.iter().map(AsRef::as_ref).enumerate();
+    let kernels = all.map(&mut of_task).collect();
     let ids = declare(plan, constants, &mut b)?;
     let last = last_uses(plan, stretched);
     let mut bindings = Bindings::new(plan, kernels, ids, stretched);

@@ -4,6 +4,8 @@ use crate::compile::{Builders, Defaults, assemble, defaults};
 use crate::error::Result;
 use crate::latency::fill_inputs;
 use crate::layouts::profile;
+use crate::saved::{Saved, keep_columns};
+use crate::stretches::Stretch;
 use ir::Target;
 use plan::Plan;
 use runtime::{BuiltKernel, Model, Pool};
@@ -87,5 +89,28 @@ impl DefaultModel {
             step_ns,
             took: start.elapsed(),
         })
+    }
+
+    /// Adds the tasks of columns that may be kept, with their default kernels. The model itself keeps none.
+    ///
+    /// # Errors
+    /// If a default schedule cannot be built.
+    pub fn keep_columns(
+        &mut self,
+        stretches: &[Stretch],
+        room_bytes: u64,
+        builders: &mut Builders,
+        making: &Making<'_>,
+    ) -> Result<Vec<Saved>> {
+        let mut plan = (*self.plan).clone();
+        let saved = keep_columns(&mut plan, stretches, room_bytes);
+        let new = &plan.tasks[self.plan.tasks.len()..];
+        let more = defaults(new, making.target, making.allowed)?;
+        let kernels = builders.build_all(new, &more.candidates, making.target)?;
+        self.kernels.extend(kernels);
+        self.defaults.candidates.extend(more.candidates);
+        self.defaults.warnings.extend(more.warnings);
+        self.plan = Arc::new(plan);
+        Ok(saved)
     }
 }

@@ -65,7 +65,7 @@ impl Run<'_> {
         let total = self.kernels_ns(job);
         let cost = |t: &TaskSearch| {
             let s = &self.searches[t.search];
-            (t.search, s.best_cost().unwrap_or(0.0) * t.uses as f64)
+            (t.search, s.best_cost().unwrap_or(0.0) * t.weight())
         };
         let all = self.jobs[job].searches.iter().map(cost);
         let mut costly: Vec<(usize, f64)> = all

@@ -56,7 +56,8 @@ impl Finish<'_> {
         observer.stage("comparing whole models");
         let best = run.best_kernels(job, &otherwise);
         let changed = changed(&best, &default.kernels);
-        let mut tuned = match changed.contains(&true) {
+        let of_steps: Vec<bool> = plan.uses().into_iter().map(|uses| uses > 0).collect();
+        let mut tuned = match changed.iter().zip(&of_steps).any(|(c, own)| *c && *own) {
             true => Some(run.jobs[job].making.model(plan, &best)?),
             false => None,
         };
@@ -85,12 +86,14 @@ impl Finish<'_> {
         let model = match run.options.alternatives {
             0 | 1 => chosen.unwrap_or(default.model).compiled().clone(),
             most => {
-                let first = if choice.default {
-                    &default.kernels
-                } else {
-                    &best
+                // What no step runs was not compared.
+                let first = |((best, default), own): ((&Arc<_>, &Arc<_>), &bool)| match own {
+                    true if choice.default => Arc::clone(default),
+                    _ => Arc::clone(best),
                 };
-                let kernels = run.alternatives(job, first, &default.kernels, most);
+                let pairs = best.iter().zip(&default.kernels);
+                let first: Vec<_> = pairs.zip(&of_steps).map(first).collect();
+                let kernels = run.alternatives(job, &first, &default.kernels, most);
                 let stretched = run.stretched(job, self.model, most, builders)?;
                 let making = &run.jobs[job].making;
                 let (target, accuracy) = (making.target, making.allowed.accuracy);
@@ -120,7 +123,7 @@ impl Run<'_> {
     }
 
     /// Of each task its first kernel, and behind it others of different code, at most so many in all: the finalists,
-    /// the best first, then the default.
+    /// the best first, then the default. A task that no step has keeps its first.
     fn alternatives(
         &self,
         job: usize,
@@ -133,6 +136,7 @@ impl Run<'_> {
             let mut all = vec![first.clone()];
             let ranked = self.searches[t.search].best.iter();
             let finalists = ranked.filter_map(|b| b.trial.kernel.as_ref());
+            let most = if t.uses == 0 { 1 } else { most };
             for kernel in finalists.chain([default]) {
                 let same = all.iter().any(|k| k.code_hash() == kernel.code_hash());
                 if all.len() < most && !same {
@@ -162,9 +166,9 @@ impl Run<'_> {
             target,
             requirements,
             lookup: lookup.as_ref(),
-            columns_bytes: self.options.columns_bytes,
         };
-        stretched(model.stretches.clone(), most, &wanted, builders)
+        let (stretches, saved) = (model.stretches.clone(), model.saved.clone());
+        stretched(stretches, saved, most, &wanted, builders)
     }
 
     /// What tasks run where this run measured nothing of them: the best that the store

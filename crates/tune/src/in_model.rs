@@ -125,7 +125,10 @@ impl Run<'_> {
             room -= if fits { more } else { 0 };
             fits
         };
-        let open = order.into_iter().filter_map(|i| self.contest(i));
+        let of_steps = self.jobs[job].searches.iter().filter(|t| t.uses > 0);
+        let of_steps: Vec<usize> = of_steps.map(|t| t.search).collect();
+        let order = order.into_iter().filter(|i| of_steps.contains(i));
+        let open = order.filter_map(|i| self.contest(i));
         open.filter(fits).collect()
     }
 

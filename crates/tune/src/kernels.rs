@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::knobs::columns_bytes;
 use crate::known::{Lookup, Requirements};
 use crate::observer::Silent;
+use crate::saved::keep_columns;
 use crate::stretches::{Stretch, Stretched, Wanted, stretched};
 use crate::workers::Host;
 use ir::Target;
@@ -59,7 +60,8 @@ impl<'a> Origins<'a> {
 
 /// The kernels of every task of a plan, and where their schedules came from.
 pub struct Kernels {
-    /// The one that runs, and behind it alternatives of other code, if they were asked for.
+    /// The one that runs, and behind it alternatives of other code, if they were asked for; one of a task that no step
+    /// has.
     pub kernels: Vec<Vec<Arc<BuiltKernel>>>,
     /// Stretches with their other layouts, of which there are kernels as well.
     pub stretched: Stretched,
@@ -73,11 +75,16 @@ pub struct Kernels {
     pub warnings: Vec<Warning>,
 }
 
-/// Builds the kernels of every task.
+/// Builds the kernels of every task. Where columns may be kept, the tasks of that are added to the plan.
 ///
 /// # Errors
 /// If the store cannot be read, or a schedule cannot be built.
-pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) -> Result<Kernels> {
+pub fn kernels(
+    plan: &mut Plan,
+    host: &Host,
+    target: &Target,
+    from: &Origins<'_>,
+) -> Result<Kernels> {
     let Origins {
         requirements,
         store,
@@ -87,6 +94,10 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
         columns_bytes,
         stretches,
     } = *from;
+    let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
+    let room = if may_save { columns_bytes } else { 0 };
+    let saved = keep_columns(plan, stretches, room);
+    let plan = &*plan;
     let fingerprint = host.machine.fingerprint();
     let lookup = store.map(|s| Lookup::new(s, plan, target, &fingerprint, requirements));
     let known = match &lookup {
@@ -119,21 +130,24 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
     let built = builders.build_all(&plan.tasks, &candidates, target)?;
     let mut kernels: Vec<Vec<Arc<BuiltKernel>>> = built.into_iter().map(|k| vec![k]).collect();
     if count > 1 {
-        for ((task, first), of_task) in plan.tasks.iter().zip(&candidates).zip(&mut kernels) {
+        let of_steps = plan.uses().into_iter().map(|uses| uses > 0);
+        let tasks = plan.tasks.iter().zip(of_steps);
+        for (((task, of_step), first), of_task) in tasks.zip(&candidates).zip(&mut kernels) {
+            if !of_step {
+                continue;
+            }
             let space = search::space(&task.program, target, requirements.allowed());
             let others = other_defaults(task, &space, first, algorithms);
             add_alternatives(task, target, others, count, of_task, &mut builders);
         }
     }
-    let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
     let wanted = Wanted {
         base: plan,
         target,
         requirements,
         lookup: lookup.as_ref(),
-        columns_bytes: if may_save { columns_bytes } else { 0 },
     };
-    let stretched = stretched(stretches.to_vec(), count, &wanted, &mut builders)?;
+    let stretched = stretched(stretches.to_vec(), saved, count, &wanted, &mut builders)?;
     Ok(Kernels {
         kernels,
         stretched,

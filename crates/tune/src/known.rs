@@ -169,8 +169,8 @@ impl<'a> Lookup<'a> {
     }
 
     /// As [`Lookup::best_of_all`]; where tuning this very model chose another candidate near
-    /// the best by the latency of the whole model, that one. Nothing where a run found
-    /// the defaults together to be faster than these very kernels.
+    /// the best by the latency of the whole model, that one. Nothing of the tasks of steps where
+    /// a run found the defaults together to be faster than these very kernels.
     pub fn best_in_model(&self) -> Result<Vec<Option<Known>>> {
         let mut known = self.best_of_all()?;
         let here =
@@ -198,10 +198,11 @@ impl<'a> Lookup<'a> {
             }
         }
         let events = self.store.newest_events(&self.plan.name, Compared::NAME)?;
+        let uses = self.plan.uses();
         let of_these = |c: &&Compared| {
             let code = |(i, k): (usize, &Option<Known>)| {
-                k.as_ref()
-                    .is_none_or(|k| k.code_hash.as_ref() == c.code.get(i))
+                let same = |k: &Known| k.code_hash.as_ref() == c.code.get(i);
+                uses[i] == 0 || k.as_ref().is_none_or(same)
             };
             here(&c.target, &c.machine)
                 && c.plan == self.plan.key()
@@ -214,7 +215,8 @@ impl<'a> Lookup<'a> {
             _ => None,
         });
         if compared.find(of_these).is_some_and(|c| c.default) {
-            return Ok(self.plan.tasks.iter().map(|_| None).collect());
+            let of_steps = known.iter_mut().zip(&uses).filter(|(_, uses)| **uses > 0);
+            of_steps.for_each(|(known, _)| *known = None);
         }
         Ok(known)
     }

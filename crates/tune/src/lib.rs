@@ -46,7 +46,7 @@ mod record;
 mod report;
 mod resume;
 mod run;
-mod saved;
+pub mod saved;
 mod scored;
 pub mod scorer;
 mod search;

@@ -203,9 +203,9 @@ pub fn fill_plain(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
     }
 }
 
-/// The defaults in place of the candidates that were best alone, where they are kept.
+/// The defaults in place of the candidates that were best alone, where they are kept: in the steps of the model.
 pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
-    for t in &mut report.tasks {
+    for t in report.tasks.iter_mut().filter(|t| t.uses > 0) {
         let task = plan.tasks.iter().position(|p| p.key == t.key);
         t.algorithm = task.map(|i| defaults[i].algorithm.clone());
         (t.alone_ms, t.rel_l2, t.in_model) = (None, None, None);

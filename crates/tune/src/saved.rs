@@ -1,30 +1,28 @@
 //! Columns of images that the forward pass of a training step keeps for the weight gradient.
 //!
-//! Owns which layers can keep them, and the kernels of that. A convolution by im2row gathers the windows of its image
+//! Owns which layers can keep them, and the tasks of that. A convolution by im2row gathers the windows of its image
 //! into a matrix, and multiplies it with the weights. The weight gradient multiplies the same matrix with the
 //! gradient of the result. So the two steps are a group of the model, one set of which is: gather and multiply, and
-//! later multiply with what was gathered. Promises that both programs read the same matrix: their gathered values
-//! are equal as expressions, or the layer is left out.
+//! later multiply with what was gathered. Each of these three is a task like any other, of which no step of the plan is.
+//! Promises that both programs read the same matrix: their gathered values are equal as expressions, or the layer is
+//! left out.
 
-use crate::compile::{Builders, named};
-use crate::stretches::{Stretch, Wanted};
+use crate::stretches::Stretch;
 use graph::WEIGHT_GRADIENT;
 use ir::names::MAIN;
 use ir::region::program_ranges;
 use ir::simplify::simplify;
 use ir::{Block, BlockId, BufferId, Expr, ExprKind, Node, Program, Role, VarId};
 use plan::{Plan, PlanStep, PlanTensorId};
-use runtime::BuiltKernel;
 use schedule::{Step, Trace};
-use search::Candidate;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use tensor::DType;
 
 /// The algorithm of kernels that gather columns.
 const COLUMNS: &str = "columns";
 
 /// Two steps of a plan, the first of which can keep columns for the second.
+#[derive(Clone, Debug)]
 pub struct Saved {
     pub steps: [usize; 2],
     pub columns: Columns,
@@ -32,7 +30,21 @@ pub struct Saved {
     pub calls: [Vec<Part>; 2],
 }
 
+impl Saved {
+    /// What a step of the plan calls, if it is one of these two.
+    pub fn calls_of(&self, step: usize) -> Option<&[Part]> {
+        let at = self.steps.iter().position(|s| *s == step)?;
+        Some(&self.calls[at])
+    }
+
+    /// The algorithm of a task's kernels in the name of a choice; none where it is their own.
+    pub(crate) fn algorithm(&self, task: usize) -> Option<&'static str> {
+        (self.calls[0][0].task == task).then_some(COLUMNS)
+    }
+}
+
 /// The tensor between both steps.
+#[derive(Clone, Debug)]
 pub struct Columns {
     pub dtype: DType,
     pub shape: Vec<usize>,
@@ -44,10 +56,12 @@ impl Columns {
     }
 }
 
-/// A kernel and its operands by the names of its parameters; none is the columns.
+/// A task of the plan that a step may call.
+#[derive(Clone, Debug)]
 pub struct Part {
-    pub kernel: Arc<BuiltKernel>,
-    pub operands: Vec<(String, Option<PlanTensorId>)>,
+    pub task: usize,
+    /// In the order of the program's parameters; none is the columns.
+    pub operands: Vec<Option<PlanTensorId>>,
 }
 
 /// A program whose first block gathers an operand of its sum.
@@ -250,15 +264,23 @@ fn programs(plan: &Plan, steps: [&PlanStep; 2]) -> Option<([Program; 3], Columns
     Some((parts, columns))
 }
 
-/// The operands of a part of a step's program: the columns are what the step itself does not have.
-fn operands(plan: &Plan, step: &PlanStep, part: &Program) -> Vec<(String, Option<PlanTensorId>)> {
-    let program = &plan.tasks[step.task].program;
-    let names = program.params.iter().map(|p| &program.buffer(*p).name);
-    let bound: HashMap<&String, PlanTensorId> = names
+/// A part of a step, whose program becomes a task of the plan if it is none yet. The columns are the operand that the
+/// step itself does not have.
+fn part(plan: &mut Plan, step: usize, name: &str, program: Program) -> Part {
+    let step = &plan.steps[step];
+    let whole = &plan.tasks[step.task];
+    let names = whole.program.params.iter();
+    let bound: HashMap<&str, PlanTensorId> = names
+        .map(|p| &*whole.program.buffer(*p).name)
         .zip(step.inputs.iter().chain(&step.outputs).copied())
         .collect();
-    let names = part.params.iter().map(|p| part.buffer(*p).name.clone());
-    names.map(|n| (n.clone(), bound.get(&n).copied())).collect()
+    let names = program.params.iter().map(|p| &*program.buffer(*p).name);
+    let operands = names.map(|n| bound.get(n).copied()).collect();
+    let task = whole.part(name, program);
+    Part {
+        task: plan.add_task(task),
+        operands,
+    }
 }
 
 /// Which of these fit into so many bytes together, the smallest first.
@@ -275,21 +297,10 @@ fn fitting(all: &[u64], mut room: u64) -> Vec<bool> {
     fits
 }
 
-/// The layers of a plan that can keep columns, with their kernels. Steps of stretches are left out, layers for whose columns
-/// there is no room, and layers of which a kernel cannot be built.
-pub(crate) fn saved(
-    wanted: &Wanted<'_>,
-    stretches: &[Stretch],
-    builders: &mut Builders,
-) -> Vec<Saved> {
-    let Wanted {
-        base: plan,
-        target,
-        requirements,
-        columns_bytes,
-        ..
-    } = *wanted;
-    if columns_bytes == 0 {
+/// The layers of a plan that can keep columns. What they call then becomes tasks of the plan. Steps of stretches are left
+/// out, and layers for whose columns there is no room.
+pub fn keep_columns(plan: &mut Plan, stretches: &[Stretch], room_bytes: u64) -> Vec<Saved> {
+    if room_bytes == 0 {
         return Vec::new();
     }
     let at: HashMap<&str, usize> = (0..).zip(&plan.steps).map(|(i, s)| (&*s.name, i)).collect();
@@ -307,51 +318,19 @@ pub(crate) fn saved(
     }
     // All columns lie in memory at once, between the forward pass and the gradients.
     let bytes: Vec<u64> = found.iter().map(|(_, _, c)| c.bytes()).collect();
-    let mut fits = fitting(&bytes, columns_bytes).into_iter();
+    let mut fits = fitting(&bytes, room_bytes).into_iter();
     found.retain(|_| fits.next() == Some(true));
-    let mut asked: HashMap<String, (u64, Candidate)> = HashMap::new();
-    for part in found.iter().flat_map(|(_, parts, _)| parts) {
-        let text = ir::text::print(part);
-        if asked.contains_key(&text) {
-            continue;
+    let mut saved = |(steps, [gather, multiply, again], columns): ([usize; 2], [Program; 3], _)| {
+        let gather = part(plan, steps[0], COLUMNS, gather);
+        let multiply = part(plan, steps[0], "product", multiply);
+        let again = part(plan, steps[1], "product", again);
+        Saved {
+            steps,
+            columns,
+            calls: [vec![gather, multiply], vec![again]],
         }
-        if let Ok(default) = search::default_candidate(part, target, requirements.allowed()) {
-            let request = builders.request(&text, &default.candidate, target, false);
-            asked.insert(text, (builders.submit(request), default.candidate));
-        }
-    }
-    let mut built = HashMap::new();
-    while let Some(o) = builders.pool.next(builders.patience()) {
-        if let Ok(Ok(b)) = o.result {
-            built.insert(o.id, b.kernel);
-        }
-    }
-    let kernel = |part: &Program, gathers: bool| {
-        let (id, candidate) = asked.get(&ir::text::print(part))?;
-        let mut kernel = built.get(id)?.clone();
-        if gathers {
-            kernel.algorithm = COLUMNS.into();
-        }
-        Some(named(kernel, Some(candidate).filter(|_| !gathers), part))
     };
-    let mut all = Vec::new();
-    for (steps, parts, columns) in found {
-        let made = |at: usize, step: usize| {
-            let operands = operands(plan, &plan.steps[step], &parts[at]);
-            let kernel = kernel(&parts[at], at == 0)?;
-            Some(Part { kernel, operands })
-        };
-        let parts = (made(0, steps[0]), made(1, steps[0]), made(2, steps[1]));
-        if let (Some(gather), Some(multiply), Some(again)) = parts {
-            let calls = [vec![gather, multiply], vec![again]];
-            all.push(Saved {
-                steps,
-                columns,
-                calls,
-            });
-        }
-    }
-    all
+    found.into_iter().map(&mut saved).collect()
 }
 
 #[cfg(test)]

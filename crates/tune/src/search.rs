@@ -695,7 +695,8 @@ impl OfPlan<'_> {
             let search = match known_searches.iter().position(|s| self.shares(s, t)) {
                 Some(search) => search,
                 None => {
-                    let mut s = self.search(i, t, uses, options)?;
+                    // What no step has counts like one call, so that it is searched, too.
+                    let mut s = self.search(i, t, uses.max(1), options)?;
                     if let Some(store) = store {
                         let (place, tolerance) = (s.stored_place(), options.tolerance);
                         (s.records, s.known) = known(store, &place, &s.space, tolerance)?;

@@ -11,6 +11,7 @@ use crate::layouts::{self, Costs, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
 use crate::resume::{Answers, Earlier, earlier, noted};
 use crate::run::{Job, Log, Run};
+use crate::saved::Saved;
 use crate::search::OfPlan;
 use crate::source::Source;
 use crate::stretches::Stretch;
@@ -45,6 +46,8 @@ pub struct Prepared {
     pub plan: Arc<Plan>,
     /// Its stretches with other layouts, if alternatives are kept.
     pub stretches: Vec<Stretch>,
+    /// Its steps beside them that can keep columns, likewise.
+    pub saved: Vec<Saved>,
     /// What it takes.
     size: Size,
     /// Its kernels under the defaults, one a task.
@@ -81,7 +84,7 @@ pub fn prepare(
         };
         let LayoutDecision {
             rule,
-            default,
+            mut default,
             costs,
             layouts,
         } = match decide(r.source, store, &mut builders, &trial) {
@@ -89,11 +92,15 @@ pub fn prepare(
             Err(_) if clock.is_stopped() => return Err(Error::stopped()),
             decided => decided?,
         };
-        let (plan, accuracy) = (&default.plan, trial.making.allowed.accuracy);
+        let accuracy = trial.making.allowed.accuracy;
         let others = options.alternatives.saturating_sub(1);
         let costs = costs.unwrap_or_else(Costs::of_bytes);
+        let stretches = (r.source).stretches(&default.plan, r.target, accuracy, &costs, others)?;
+        let room = if others > 0 { options.columns_bytes } else { 0 };
+        let saved = default.keep_columns(&stretches, room, &mut builders, &trial.making)?;
         let prepared = Prepared {
-            stretches: (r.source).stretches(plan, r.target, accuracy, &costs, others)?,
+            stretches,
+            saved,
             rule,
             layouts,
             plan: default.plan.clone(),

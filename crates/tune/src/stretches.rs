@@ -9,7 +9,7 @@ use crate::compile::{Builders, defaults, named};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
 use crate::layouts::{Costs, neighbours, units};
-use crate::saved::{Saved, saved};
+use crate::saved::Saved;
 use ir::Target;
 use plan::{Layout, Plan, PlanStep, PlanTensorId, Task, TensorKind};
 use runtime::BuiltKernel;
@@ -200,8 +200,6 @@ pub(crate) struct Wanted<'a> {
     pub requirements: Requirements,
     /// Knows the best of a task, if there is a store.
     pub lookup: Option<&'a Lookup<'a>>,
-    /// Room for columns that training steps may keep; they keep none if it is 0.
-    pub columns_bytes: u64,
 }
 
 /// Builds what other layouts need beside the kernels of the plan: the best that the store knows of a task, or
@@ -211,6 +209,7 @@ pub(crate) struct Wanted<'a> {
 /// If the store cannot be read.
 pub(crate) fn stretched(
     mut stretches: Vec<Stretch>,
+    saved: Vec<Saved>,
     most: usize,
     of: &Wanted<'_>,
     builders: &mut Builders,
@@ -246,7 +245,6 @@ pub(crate) fn stretched(
         s.others.retain(|a| tasks(a).all(there));
     }
     stretches.retain(|s| !s.others.is_empty());
-    let saved = saved(of, &stretches, builders);
     Ok(Stretched {
         stretches,
         most,

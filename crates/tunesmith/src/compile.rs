@@ -102,7 +102,7 @@ pub fn compile(
 /// # Errors
 /// As [`compile`].
 pub fn compile_plan(
-    plan: Plan,
+    mut plan: Plan,
     target: &Target,
     host: &Host,
     from: &Origins<'_>,
@@ -115,7 +115,7 @@ pub fn compile_plan(
         other_toolchain,
         read,
         warnings,
-    } = kernels(&plan, host, target, from)?;
+    } = kernels(&mut plan, host, target, from)?;
     let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
     let other_threads = match from.store.filter(|_| tuned == 0) {

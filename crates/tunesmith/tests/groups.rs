@@ -7,11 +7,15 @@ use plan::LayoutPolicy;
 use runtime::{FixedSelector, TensorPlace};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tensor::{Fill, fill_tensor};
-use tune::kernels::Origins;
+use tune::kernels::{Origins, kernels};
+use tune::known::Lookup;
+use tune::saved::keep_columns;
 use tunesmith::{
-    CompiledModel, DType, Host, Machine, Model, Pool, Precision, Requirements, Source, Target,
-    Tensor, Workers, check, compile_plan, decided, selectors,
+    CompiledModel, DType, Host, Machine, Model, Options, Pool, Precision, Request, Requirements,
+    Silent, Source, StopRule, Store, Target, Tensor, Workers, check, compile_plan, decided,
+    selectors,
 };
 
 /// For the columns of both convolutions.
@@ -122,6 +126,60 @@ fn columns_have_no_more_room_than_they_are_given() {
         (first, true)
     );
     assert_eq!(compiled(&source, &target, 0, &pool).groups().len(), 0);
+}
+
+/// A run tunes the kernels of columns like those of any task, and its records serve whoever compiles the model.
+#[test]
+fn what_keeps_columns_is_tuned() {
+    let target = Machine::host().target(THREADS as u32);
+    let source = source();
+    let program = Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    let host = Host {
+        machine: Machine::host(),
+        workers: Workers::of_program(program).unwrap(),
+    };
+    let mut options = Options::new(host.machine.cpus, THREADS as u32, StopRule::Trials(150));
+    options.strategy = "random".into();
+    (options.comparing, options.in_model) = (Duration::ZERO, Duration::ZERO);
+    (options.alternatives, options.columns_bytes) = (2, ROOM);
+    let store = Store::open_in_memory().unwrap();
+    let request = Request {
+        source: &source,
+        target: &target,
+        strategy: None,
+    };
+    let tuned = tune::tune(request, &host, &store, &options, &mut Silent).unwrap();
+    let parts: Vec<&tune::TaskSummary> =
+        tuned.report.tasks.iter().filter(|t| t.uses == 0).collect();
+    // Of each layer one that gathers, and two products.
+    assert_eq!(parts.len(), 6);
+    for t in &parts {
+        let gathers = t.task.contains("_columns");
+        assert!(t.alone_ms.is_some(), "{t:?}");
+        assert!(gathers || t.trials > 1, "{t:?}");
+    }
+    assert_eq!(tuned.model.groups().len(), 2);
+
+    let requirements = Requirements::of_knobs();
+    let mut plan = source.plan(&target, requirements.accuracy, &[]).unwrap();
+    let steps_alone = plan.tasks.len();
+    let saved = keep_columns(&mut plan, &[], ROOM);
+    assert_eq!((saved.len(), plan.tasks.len()), (2, steps_alone + 6));
+    let fingerprint = host.machine.fingerprint();
+    let lookup = Lookup::new(&store, &plan, &target, &fingerprint, requirements);
+    let known = lookup.best_in_model().unwrap().split_off(steps_alone);
+    let from = Origins {
+        count: 2,
+        columns_bytes: ROOM,
+        ..Origins::of(requirements, Some(&store))
+    };
+    let built = kernels(&mut plan, &host, &target, &from).unwrap();
+    assert_eq!(built.kernels.len(), steps_alone + 6);
+    for (known, kernels) in known.iter().zip(&built.kernels[steps_alone..]) {
+        let candidate = &known.as_ref().expect("it was tuned").candidate;
+        assert_eq!(kernels.len(), 1);
+        assert_eq!(kernels[0].schedule, schedule::print(&candidate.trace));
+    }
 }
 
 /// A few steps of training.

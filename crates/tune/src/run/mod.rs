@@ -93,7 +93,15 @@ pub struct Job<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskSearch {
     pub search: usize,
+    /// 0 of a task that no step has ([`plan::Plan::add_task`]).
     pub uses: usize,
+}
+
+impl TaskSearch {
+    /// What its cost counts for where tasks are compared: what no step has counts like one call.
+    pub fn weight(&self) -> f64 {
+        self.uses.max(1) as f64
+    }
 }
 
 /// The state of a run.
@@ -365,8 +373,8 @@ impl<'a> Run<'a> {
         );
         for (tasks, weight) in models.iter().zip(weights) {
             for t in tasks {
-                sums[t.search] += weight * t.uses as f64;
-                uses[t.search] += t.uses as f64;
+                sums[t.search] += weight * t.weight();
+                uses[t.search] += t.weight();
             }
         }
         let weight = |(sum, uses): (f64, f64)| if uses > 0.0 { sum / uses } else { 1.0 };

@@ -28,6 +28,7 @@ use tune::compile::accuracy_of;
 use tune::kernels::Origins;
 use tune::known::Lookup;
 use tune::machine::Machine;
+use tune::saved::{Saved, keep_columns};
 use tune::{Error, Result};
 
 /// Explain where a model's time goes: algorithm, schedule, rates and the limit of every layer
@@ -148,6 +149,8 @@ struct Subject {
 struct Explained {
     name: String,
     plan: Option<Plan>,
+    /// The columns that steps of the plan can keep; the tasks of that are in the plan.
+    saved: Vec<Saved>,
     subject: Subject,
 }
 
@@ -166,6 +169,7 @@ fn explained(
         return Ok(Explained {
             name: compiled.name().to_string(),
             plan: None,
+            saved: vec![],
             subject: Subject { compiled, pool },
         });
     }
@@ -192,9 +196,11 @@ fn explained(
             Arc::new(compiled.model)
         }
     };
-    let plan = source.plan(target, accuracy_of(&compiled), compiled.plain_steps())?;
+    let mut plan = source.plan(target, accuracy_of(&compiled), compiled.plain_steps())?;
+    let saved = keep_columns(&mut plan, &[], u64::MAX);
     Ok(Explained {
         name: source.name,
+        saved,
         plan: Some(plan),
         subject: Subject { compiled, pool },
     })
@@ -257,6 +263,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let Explained {
         name,
         plan,
+        saved,
         subject,
     } = explained(a, &target, a.artifact.as_ref(), store.as_ref())?;
     let plan = plan.as_ref();
@@ -279,7 +286,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let key = (c.task?.key.clone(), c.kernel.schedule.clone());
         known.get(&key).copied()
     };
-    let facts = facts(plan, &subject.compiled, &target);
+    let facts = facts(plan, &saved, &subject.compiled, &target);
     let layers = layers(
         &subject.compiled,
         &facts,

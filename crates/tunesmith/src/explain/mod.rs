@@ -24,6 +24,7 @@ use search::{Accuracy, Allowed, Point, Space, SpaceKind};
 use serde::Serialize;
 use std::collections::HashMap;
 use tune::ceiling::Ceiling;
+use tune::saved::Saved;
 
 /// What a step spends at least its roofline on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -183,16 +184,18 @@ pub struct CallFacts<'a> {
 }
 
 /// Finds tasks, schedules and size of every step. Without a plan, a compiled model that was not
-/// made from this very plan keeps what its kernels tell: bytes, and the schedules.
+/// made from this very plan keeps what its kernels tell: bytes, and the schedules. `saved` are the columns that the plan's
+/// steps can keep.
 pub fn facts<'a>(
     plan: Option<&'a Plan>,
+    saved: &[Saved],
     compiled: &'a CompiledModel,
     target: &Target,
 ) -> Vec<StepFacts<'a>> {
     let step_facts = |step: &'a runtime::ModelStep| {
         let calls = &step.alternatives[0].calls;
         let kernels: Vec<&BuiltKernel> = calls.iter().map(|c| compiled.kernel(c)).collect();
-        let tasks = plan.and_then(|plan| tasks_of(plan, &step.name, &kernels));
+        let tasks = plan.and_then(|plan| tasks_of(plan, saved, &step.name, &kernels));
         let of_call = |(at, kernel): (usize, &&'a BuiltKernel)| CallFacts {
             task: tasks.as_ref().map(|tasks| tasks[at]),
             kernel,
@@ -208,8 +211,23 @@ pub fn facts<'a>(
 }
 
 /// The tasks of a step's kernels; none if the kernels are not those that the plan has there.
-fn tasks_of<'a>(plan: &'a Plan, name: &str, kernels: &[&BuiltKernel]) -> Option<Vec<&'a Task>> {
+fn tasks_of<'a>(
+    plan: &'a Plan,
+    saved: &[Saved],
+    name: &str,
+    kernels: &[&BuiltKernel],
+) -> Option<Vec<&'a Task>> {
     let position = |name: &str| plan.steps.iter().position(|s| s.name == name);
+    let parts = position(name).and_then(|at| saved.iter().find_map(|s| s.calls_of(at)));
+    let tasks = parts
+        .into_iter()
+        .flatten()
+        .map(|part| &plan.tasks[part.task]);
+    let tasks: Vec<&Task> = tasks.collect();
+    let same = |(t, k): (&&Task, &&BuiltKernel)| has_shapes(t, k);
+    if !tasks.is_empty() && tasks.len() == kernels.len() && tasks.iter().zip(kernels).all(same) {
+        return Some(tasks);
+    }
     let steps = match position(name) {
         Some(at) => at..at + 1,
         None => {
