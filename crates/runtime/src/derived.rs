@@ -13,7 +13,7 @@ use crate::kernel::{BuiltKernel, KernelParam, ParamRole};
 use crate::model::{Blob, Buffer, CompiledModel, Inconsistent, KernelId, Manifest};
 use crate::pool::Pool;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,14 +83,15 @@ pub(crate) fn declare(manifest: &Manifest, lengths: &mut [u64]) -> Result<(), In
 impl CompiledModel {
     /// Whether prepare entries have to make some of the constants before the model can run.
     pub(crate) fn lacks_constants(&self) -> bool {
-        let made = outputs(&self.manifest.derivations);
-        let mut made = made.iter().map(|blob| &self.constants[*blob as usize]);
-        made.any(|c| c.bytes.is_empty())
+        let stored = |blob: u32| self.constants[blob as usize].bytes.len() as u64;
+        self.derived().any(|(blob, bytes)| stored(blob) < bytes)
     }
 
-    /// How many stored constants the file leaves out: prepare entries make them when the model is made ready to run.
-    pub fn derived_constants(&self) -> usize {
-        outputs(&self.manifest.derivations).len()
+    /// The stored constants that its file leaves out, with their lengths.
+    pub(crate) fn derived(&self) -> impl Iterator<Item = (u32, u64)> {
+        let all = self.manifest.derivations.iter();
+        let lengths = all.flat_map(|d| d.lengths(&self.manifest).expect("a model is checked"));
+        lengths.collect::<BTreeMap<u32, u64>>().into_iter()
     }
 }
 

@@ -110,6 +110,13 @@ impl Variants {
         self.check().inspect_err(|_| _ = self.models.pop())
     }
 
+    /// Bytes of constants that the file leaves out: they are made when a [`Model`](crate::Model) is. Those that variants make of the same
+    /// constants count for each.
+    pub fn derived_bytes(&self) -> u64 {
+        let all = self.models.iter().flat_map(|m| m.derived());
+        all.map(|(_, bytes)| bytes).sum()
+    }
+
     /// The variants with all of their constants. Those that the file left out are made once, on `pool`.
     pub(crate) fn ready(self: Arc<Variants>, pool: &Pool) -> Result<Arc<Variants>, LoadError> {
         if !self.models.iter().any(|m| m.lacks_constants()) {

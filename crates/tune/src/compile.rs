@@ -269,12 +269,14 @@ pub fn assemble<K: Borrow<BuiltKernel>>(
     let kernels: Vec<[&BuiltKernel; 1]> = kernels.iter().map(|k| [k.borrow()]).collect();
     let none = Stretched::default();
     let constants = plan.constants();
-    put_together(plan, constants, &kernels, &none, target, accuracy, pool)
+    let b = builder(plan, target, pool);
+    put_together(plan, constants, &kernels, &none, accuracy, b)
 }
 
 /// As [`assemble_alternatives`], from a plan that nobody needs afterwards: where it holds the only
 /// references to its constants, each is dropped as soon as it is prepared, so that they are
-/// hardly ever in memory twice.
+/// hardly ever in memory twice. If asked for, the file leaves out what is prepared
+/// ([`ModelBuilder::derive_at_load`]).
 ///
 /// # Errors
 /// As [`assemble`].
@@ -285,15 +287,18 @@ pub fn assemble_last(
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
+    derive_at_load: bool,
 ) -> Result<CompiledModel> {
     let kernels: Vec<Vec<&BuiltKernel>> = kernels
         .iter()
         .map(|of_task| of_task.iter().map(|k| &**k).collect())
         .collect();
     let constants = plan.take_constants();
-    put_together(
-        &plan, constants, &kernels, stretched, target, accuracy, pool,
-    )
+    let mut b = builder(&plan, target, pool);
+    if derive_at_load {
+        b.derive_at_load();
+    }
+    put_together(&plan, constants, &kernels, stretched, accuracy, b)
 }
 
 /// Assembles a model from the plan and one kernel or more a task; steps run the
@@ -314,7 +319,8 @@ pub fn assemble_alternatives(
         .map(|of_task| of_task.iter().map(|k| &**k).collect())
         .collect();
     let constants = plan.constants();
-    put_together(plan, constants, &kernels, stretched, target, accuracy, pool)
+    let b = builder(plan, target, pool);
+    put_together(plan, constants, &kernels, stretched, accuracy, b)
 }
 
 /// The step that uses each constant last, by the constant's tensor, in the order of the tensors; outputs are used
@@ -410,22 +416,24 @@ pub fn accuracy_of(compiled: &CompiledModel) -> Accuracy {
     known.unwrap_or_else(|| Requirements::of_knobs().accuracy)
 }
 
+fn builder(plan: &Plan, target: &Target, pool: &Arc<Pool>) -> ModelBuilder {
+    ModelBuilder::new(
+        &plan.name,
+        build::kernel_target(target),
+        build::toolchain(),
+        pool.clone(),
+    )
+}
+
 /// The model of a plan whose constants have these values, by tensor.
 fn put_together<'k>(
     plan: &Plan,
     constants: Vec<Option<Arc<Tensor>>>,
     kernels: &[impl AsRef<[&'k BuiltKernel]>],
     stretched: &Stretched,
-    target: &Target,
     accuracy: Accuracy,
-    pool: &Arc<Pool>,
+    mut b: ModelBuilder,
 ) -> Result<CompiledModel> {
-    let mut b = ModelBuilder::new(
-        &plan.name,
-        build::kernel_target(target),
-        build::toolchain(),
-        pool.clone(),
-    );
     b.set_accuracy(&accuracy_text(plan, accuracy));
     b.set_plain_steps(&plan.plain);
     let mut of_task = |(task, all): (usize, &[&BuiltKernel])| {

@@ -41,6 +41,8 @@ pub struct Origins<'a> {
     pub columns_bytes: u64,
     /// Stretches of the plan with other layouts, if there are some to choose among.
     pub stretches: &'a [Stretch],
+    /// Whether the model's file leaves out what is prepared of its constants.
+    pub derive_at_load: bool,
 }
 
 impl<'a> Origins<'a> {
@@ -54,6 +56,7 @@ impl<'a> Origins<'a> {
             algorithms: &[],
             columns_bytes: columns_bytes(),
             stretches: &[],
+            derive_at_load: false,
         }
     }
 }
@@ -93,6 +96,7 @@ pub fn kernels(
         algorithms,
         columns_bytes,
         stretches,
+        derive_at_load: _,
     } = *from;
     let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
     let room = if may_save { columns_bytes } else { 0 };

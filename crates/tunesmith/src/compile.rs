@@ -125,7 +125,8 @@ pub fn compile_plan(
             Lookup::new(store, &plan, target, &machine, from.requirements).other_threads()?
         }
     };
-    let model = assemble_last(plan, &kernels, &stretched, target, accuracy, pool)?;
+    let derive = from.derive_at_load;
+    let model = assemble_last(plan, &kernels, &stretched, target, accuracy, pool, derive)?;
     Ok(Compiled {
         model,
         tasks,

@@ -151,6 +151,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         (Some(out), Some(left)) => Some(Written {
             bytes: out.save(&left, key.as_ref())?,
             artifact: out.path().display().to_string(),
+            derived: None,
         }),
         _ => None,
     };

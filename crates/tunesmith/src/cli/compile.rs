@@ -3,7 +3,9 @@
 use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
-use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads, warn_of_types};
+use super::model_args::{
+    ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads, warn_of_types,
+};
 use super::output::{ARTIFACT, EXECUTABLE, OBJECT, Output};
 use super::parse::{parse_count, parse_megabytes, parse_time};
 use super::plan_facts::PlanFacts;
@@ -11,12 +13,12 @@ use super::score_args::ScoreArgs;
 use crate::c_object::c_object;
 use crate::compile::{Compiled, compile_plan, join};
 use ir::Target;
-use runtime::{Pool, SigningKey, Variants};
+use runtime::{Model, Pool, SigningKey, Variants};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
@@ -53,6 +55,10 @@ pub struct Args {
     keep_columns: u64,
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
     alternatives: Vec<String>,
+    /// Leave constants out of the file that kernels read in another form: they are made of the weights whenever the
+    /// model is loaded, which takes time and both in memory
+    #[arg(long)]
+    derive_at_load: bool,
     /// What is written: a compiled model for `run`; a program of one thread for the target that needs neither this
     /// one nor a library; or an object file of one thread with a header, to be linked into a C program
     #[arg(long, value_enum, default_value_t = Emit::Artifact)]
@@ -114,6 +120,17 @@ pub struct Written {
     pub artifact: String,
     /// Of the file.
     pub bytes: u64,
+    #[serde(flatten)]
+    pub derived: Option<Derived>,
+}
+
+/// What a file leaves out.
+#[derive(Clone, Serialize)]
+pub struct Derived {
+    /// Of constants that are made when the model is loaded.
+    derived_bytes: u64,
+    /// What that took here.
+    derive_ms: f64,
 }
 
 /// Who reads candidates, if they are to be read: each variant for its part of the time.
@@ -148,6 +165,20 @@ fn chooser<'a>(
         stop: StopRule::Time(time / variants.max(1) as u32),
         ..usual
     }))
+}
+
+/// Refuses to leave constants out where nothing makes them.
+fn check_derives(a: &Args, target: &Target) -> Result<()> {
+    match a.derive_at_load {
+        true if a.emit != Emit::Artifact => {
+            Err(Error::new("executables and objects hold all constants")
+                .help("leave --derive-at-load out, or write an artifact"))
+        }
+        true => check_runs_here(target).map_err(|e| {
+            e.help("leave --derive-at-load out: what makes the constants is code for this machine")
+        }),
+        false => Ok(()),
+    }
 }
 
 /// Where the model goes, and its header if it is an object; and who signs it.
@@ -214,6 +245,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     let sources = a.model.sources()?;
     warn_of_types(&sources[0], &target);
+    check_derives(a, &target)?;
     let destination = destination(a, &sources[0].name)?;
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
@@ -225,6 +257,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         count: a.keep_alternatives.max(1 + a.alternatives.len()),
         algorithms: &a.alternatives,
         columns_bytes: a.keep_columns,
+        derive_at_load: a.derive_at_load,
         ..Origins::of(requirements, store.as_ref())
     };
     let (mut variants, mut summaries) = (None, Vec::new());
@@ -274,26 +307,53 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         variants = Some(join(variants, &dims, Arc::new(model))?);
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
-    let written = write(a, &destination, &target, &variants)?;
+    let written = write(a, &destination, &target, variants)?;
     print_all(a.json, summaries, written)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(a: &Args, to: &Destination, target: &Target, variants: &Variants) -> Result<Written> {
+fn write(a: &Args, to: &Destination, target: &Target, variants: Variants) -> Result<Written> {
     let out = &to.out;
+    let derived_bytes = variants.derived_bytes();
     let bytes = match (a.emit, &to.header) {
         (Emit::C, Some(header)) => {
             let prefix = identifier(out.path());
-            let made = c_object(executable::only(variants)?, &prefix, &a.cc)?;
+            let made = c_object(executable::only(&variants)?, &prefix, &a.cc)?;
             out.write_bytes(&made.object)?;
             header.write_bytes(&made.header)?;
             made.object.len() as u64
         }
-        (Emit::Executable, _) => executable::write(out, &executable::bytes(target, variants)?)?,
-        _ => out.save(variants, to.key.as_ref())?,
+        (Emit::Executable, _) => executable::write(out, &executable::bytes(target, &variants)?)?,
+        _ => out.save(&variants, to.key.as_ref())?,
+    };
+    drop(variants);
+    let derived = match a.derive_at_load {
+        true => Some(Derived {
+            derived_bytes,
+            derive_ms: derive_ms(out.path(), target)?,
+        }),
+        false => None,
     };
     let artifact = out.path().display().to_string();
-    Ok(Written { artifact, bytes })
+    Ok(Written {
+        artifact,
+        bytes,
+        derived,
+    })
+}
+
+/// How long it takes to make what the file leaves out.
+fn derive_ms(path: &Path, target: &Target) -> Result<f64> {
+    let variants = Arc::new(Variants::load(path)?);
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
+    // The second time only what every model needs.
+    let made = || -> Result<f64> {
+        let begin = Instant::now();
+        Model::of(variants.clone(), pool.clone())?;
+        Ok(begin.elapsed().as_secs_f64() * 1e3)
+    };
+    let (first, second) = (made()?, made()?);
+    Ok((first - second).max(0.0))
 }
 
 /// A C identifier of a file's name.
@@ -321,7 +381,18 @@ fn print_all(json: bool, summaries: Vec<Summary>, written: Written) -> Result<()
         "{several}written to {} ({:.1} MB)",
         written.artifact,
         written.bytes as f64 / 1e6
-    ))
+    ))?;
+    match &written.derived {
+        Some(Derived {
+            derived_bytes: 0, ..
+        }) => super::print_line("no constants are made of others, so the file holds all"),
+        Some(d) => super::print_line(&format!(
+            "the file leaves out {:.1} MB of constants; making them took {:.0} ms here, and will whenever the model is loaded",
+            d.derived_bytes as f64 / 1e6,
+            d.derive_ms
+        )),
+        None => Ok(()),
+    }
 }
 
 fn print_json(mut summaries: Vec<Summary>, written: Written) -> Result<()> {

@@ -94,6 +94,8 @@ struct SizeByCause {
     weights: u64,
     /// Constants that kernels read in another form, derived from the weights.
     prepared: u64,
+    /// Such constants that the file leaves out: they are made when the model is loaded.
+    left_out: u64,
     code: u64,
     /// Names, shapes, the plan of memory.
     other: u64,
@@ -234,7 +236,10 @@ fn artifact(path: &Path) -> Result<ArtifactInfo> {
         steps_with_choice: first.steps_with_choice().count(),
         states: states.len(),
         algorithms,
-        bytes: by_cause(models, total),
+        bytes: SizeByCause {
+            left_out: variants.derived_bytes(),
+            ..by_cause(models, total)
+        },
         activation_bytes: models.iter().map(|m| m.arena_bytes()).max().unwrap_or(0),
     })
 }
@@ -407,7 +412,14 @@ fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
         size(b.code),
         size(b.other),
         size(m.activation_bytes)
-    ))
+    ))?;
+    match b.left_out {
+        0 => Ok(()),
+        bytes => super::print_line(&format!(
+            "{} of constants are not in the file: they are made of the weights when the model is loaded",
+            size(bytes)
+        )),
+    }
 }
 
 /// Models that are named for people.

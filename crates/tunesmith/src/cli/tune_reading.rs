@@ -177,7 +177,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy);
             drop(source);
             let none = Stretched::default();
-            let model = assemble_last(plan, &kernels, &none, target, accuracy, &pool)?;
+            let model = assemble_last(plan, &kernels, &none, target, accuracy, &pool, false)?;
             variants = Some(join(variants, &dims, Arc::new(model))?);
         }
         if let Some(variants) = variants {

@@ -344,3 +344,47 @@ fn at_the_limit_of_file_sizes_the_error_names_the_file() {
     let error = f.p.error(&tune);
     says(&error, &["new.sqlite", "ulimit -f"]);
 }
+
+/// Winograd's weights have more bytes than those of the convolution.
+#[test]
+fn constants_that_the_file_leaves_out_are_made_when_it_is_loaded() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let conv = "op:conv2d(c=32,h=14,w=14,k=32)";
+    let compile = ["compile", conv, "--defaults", "--threads", "1"];
+    let usual = p.json(&[&compile[..], &["--out", "usual.tsm"]].concat());
+    let derives = ["--derive-at-load", "--out", "small.tsm"];
+    let small = p.json(&[&compile[..], &derives].concat());
+    let number = |v: &serde_json::Value, key: &str| v[key].as_u64().unwrap();
+    let left_out = number(&small, "derived_bytes");
+    let weights = 32 * 32 * 9 * 4;
+    assert!(left_out > weights, "{small}");
+    assert!(small["derive_ms"].as_f64().unwrap() >= 0.0);
+    assert!(usual.get("derived_bytes").is_none());
+    let saved = number(&usual, "bytes") - number(&small, "bytes");
+    assert!(saved.abs_diff(left_out - weights) < 10_000, "{saved}");
+    let info = p.json(&["info", "small.tsm"]);
+    assert_eq!(number(&info["bytes"], "left_out"), left_out);
+    assert_eq!(number(&info["bytes"], "prepared"), 0);
+    says(&p.ok(&["info", "small.tsm"]), &["not in the file"]);
+    p.ok(&["run", "usual.tsm", "--out", "usual"]);
+    p.ok(&["run", "small.tsm", "--out", "small"]);
+    let outputs = ["usual", "small"].map(|o| {
+        let files = std::fs::read_dir(folder.path().join(o)).unwrap();
+        let files = files.map(|f| std::fs::read(f.unwrap().path()).unwrap());
+        files.collect::<Vec<_>>()
+    });
+    assert!(outputs[0] == outputs[1] && outputs[0].len() == 1);
+    let check = p.json(&["check", conv, "--artifact", "small.tsm", "--threads", "1"]);
+    assert_eq!(check["ok"], true);
+    let object = [&compile[..], &["--derive-at-load", "--emit", "c"]].concat();
+    says(&p.error(&object), &["hold all constants"]);
+    let foreign = [
+        "compile",
+        conv,
+        "--derive-at-load",
+        "--target",
+        "aarch64-neon",
+    ];
+    says(&p.error(&foreign), &["--derive-at-load", "this machine"]);
+}
