@@ -10,6 +10,7 @@
 //! from moment to moment, so those of different alternatives share memory; all others are in use for the
 //! whole step.
 
+use crate::kernel::ParamRole;
 use crate::model::{
     Alternative, Call, CompiledModel, Manifest, ModelStep, State, TensorId, TensorInfo, TensorPlace,
 };
@@ -140,8 +141,8 @@ fn alias_groups(manifest: &Manifest, time: &Timeline) -> BTreeMap<TensorId, usiz
     let info = |id: TensorId| &manifest.tensors[id.index()];
     let in_arena = |id: TensorId| matches!(info(id).place, TensorPlace::Arena { .. });
     let becomes = |input: TensorId, output: TensorId| {
-        let ends = |s: &State| [manifest.inputs[s.input], manifest.outputs[s.output]];
-        manifest.states.iter().any(|s| ends(s) == [input, output])
+        let mut states = manifest.states.iter();
+        states.any(|s| ends(manifest, *s) == [input, output])
     };
     for (step, start) in manifest.steps.iter().zip(&time.starts) {
         let pairs = shared_pairs(manifest, step);
@@ -168,18 +169,52 @@ fn alias_groups(manifest: &Manifest, time: &Timeline) -> BTreeMap<TensorId, usiz
     groups
 }
 
+/// An input that is a state, and the output that it becomes.
+fn ends(manifest: &Manifest, s: State) -> [TensorId; 2] {
+    [manifest.inputs[s.input], manifest.outputs[s.output]]
+}
+
+fn is_in_place(manifest: &Manifest, s: State) -> bool {
+    let [input, output] = ends(manifest, s).map(|id| &manifest.tensors[id.index()]);
+    input.place == output.place && input.elements() != Some(0)
+}
+
 impl CompiledModel {
-    /// Whether a state becomes what it becomes where it lies, so that nothing is copied between inferences. A step that
-    /// fails behind the one that writes it leaves it changed.
+    /// Whether a state becomes what it becomes where it lies, so that nothing is copied between inferences. If a later
+    /// step fails, the state has changed all the same.
     pub fn is_in_place(&self, s: State) -> bool {
-        let Manifest {
-            inputs,
-            outputs,
-            tensors,
-            ..
-        } = &self.manifest;
-        tensors[inputs[s.input].index()].place == tensors[outputs[s.output].index()].place
+        is_in_place(&self.manifest, s)
     }
+}
+
+/// Whether a state that lies where its output does may do so: kernels that write the output may write it over the
+/// state, and no later step reads the state.
+pub(crate) fn may_be_in_place(manifest: &Manifest, s: State) -> bool {
+    let [input, output] = ends(manifest, s);
+    if input == output || !is_in_place(manifest, s) {
+        return true;
+    }
+    let is = |id: &TensorId, of| root(&manifest.tensors, *id).0 == of;
+    let mut written = false;
+    for step in &manifest.steps {
+        if written && step.calls().any(|c| c.args.iter().any(|id| is(id, input))) {
+            return false;
+        }
+        for call in step.calls() {
+            let kernel = &manifest.kernels[call.kernel.index()];
+            for (at, (id, param)) in call.args.iter().zip(&kernel.params).enumerate() {
+                if param.role != ParamRole::Output || !is(id, output) {
+                    continue;
+                }
+                let mut pairs = kernel.in_place.iter().filter(|p| p.0 as usize == at);
+                if !pairs.any(|p| call.args.get(p.1 as usize) == Some(&input)) {
+                    return false;
+                }
+                written = true;
+            }
+        }
+    }
+    true
 }
 
 /// Gives every activation that is used a place in the arena; others have none any more.

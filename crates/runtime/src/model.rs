@@ -9,6 +9,7 @@ use crate::abi::{WORKSPACE_ALIGN, align_up};
 use crate::derived::{self, Derivation};
 use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
+use crate::lifetimes::may_be_in_place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
@@ -607,6 +608,14 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
     for step in &manifest.steps {
         check_step(manifest, step)
             .map_err(|what| Inconsistent(format!("step `{}` {what}", step.name)))?;
+    }
+    for state in &manifest.states {
+        if !may_be_in_place(manifest, *state) {
+            let (input, output) = (state.input, state.output);
+            return Err(Inconsistent(format!(
+                "output {output} is written over the state of input {input}, which is read at other times"
+            )));
+        }
     }
     check_groups(manifest)
 }

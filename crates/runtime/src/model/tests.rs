@@ -213,6 +213,30 @@ fn derivations_that_contradict_the_constants_are_refused() {
 }
 
 #[test]
+fn a_state_is_written_over_only_by_a_kernel_that_may() {
+    let mut m = manifest();
+    m.outputs = vec![TensorId(2)];
+    m.states = vec![State {
+        input: 0,
+        output: 0,
+        initial: TensorId(1),
+    }];
+    assert_eq!(check(&m, &[64]), Ok(()));
+    m.tensors[2].place = m.tensors[0].place;
+    m.arena_bytes = 64;
+    let refused = |m: &Manifest| {
+        let why = check(m, &[64]).unwrap_err().0;
+        assert!(why.contains("over the state of input 0"), "{why}");
+    };
+    refused(&m);
+    Arc::make_mut(&mut m.kernels[0]).in_place = vec![(2, 0)];
+    assert_eq!(check(&m, &[64]), Ok(()));
+    // A later step reads what the state was.
+    m.steps.push(m.steps[0].clone());
+    refused(&m);
+}
+
+#[test]
 fn spans_count_strides() {
     let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], TensorPlace::Discarded);
     assert_eq!((info.is_dense(), info.span_bytes()), (true, Some(12)));
