@@ -438,6 +438,9 @@ fn operator(
         Op::Col2Im(c) => ("Col2Im", col2im(c)),
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),
+        Op::MatMulBlocks(_) => {
+            return Err("a product with packed weights; export the model before it is simplified".into());
+        }
         Op::Gemm(g) => (
             "Gemm",
             vec![

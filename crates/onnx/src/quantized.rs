@@ -233,6 +233,10 @@ impl Along {
         Along { axis, block: 0 }
     }
 
+    pub(crate) fn blocks(axis: i64, block: usize) -> Along {
+        Along { axis, block }
+    }
+
     fn attributes(n: &NodeImport) -> Result<Along, Problem> {
         let block = n.attributes.int("block_size", 0)?;
         Ok(Along {

@@ -13,6 +13,7 @@ mod halves;
 mod im2row;
 mod int8;
 mod nest;
+mod packed;
 pub mod registers;
 mod rows;
 mod stages;
@@ -136,6 +137,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     if !few_pixels {
         found.extend(std::mem::take(&mut minimal));
     }
+    found.extend(of(packed::sketches));
     found.extend(of(im2row::sketches));
     found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));
