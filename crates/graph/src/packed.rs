@@ -125,7 +125,9 @@ impl<'m> Matrix<'m> {
         let index = if self.turned { [n, k] } else { [k, n] };
         let lead = index.len() - t.rank();
         let along = t.shape().iter().zip(&index[lead..]);
-        along.fold(0, |at, (size, i)| at * size + if *size == 1 { 0 } else { *i })
+        along.fold(0, |at, (size, i)| {
+            at * size + if *size == 1 { 0 } else { *i }
+        })
     }
 
     fn zero(&self, k: usize, n: usize) -> i64 {

@@ -439,7 +439,9 @@ fn operator(
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),
         Op::MatMulBlocks(_) => {
-            return Err("a product with packed weights; export the model before it is simplified".into());
+            return Err(
+                "a product with packed weights; export the model before it is simplified".into(),
+            );
         }
         Op::Gemm(g) => (
             "Gemm",

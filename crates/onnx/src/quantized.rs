@@ -392,8 +392,9 @@ pub(crate) fn dequantized(
             .map_err(|e| e.source)?,
     };
     if let Some(z) = zero_point {
+        // Bytes that became integers later would not be taken for constants.
+        let z = n.widened(z, n.dtype(x))?;
         let z = along(n, z, place, &like)?;
-        let z = n.cast(z, n.dtype(x))?;
         x = n.binary(Binary::Sub, x, z)?;
     }
     let scale = along(n, scale, place, &like)?;

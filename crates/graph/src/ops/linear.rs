@@ -74,7 +74,8 @@ impl MatMulBlocks {
             return refuse(format!("takes matrices, not {x} and {packed}"));
         };
         let whole = matches!(self.bits, 2 | 4 | 8) && self.block > 0;
-        if !whole || !self.block.is_multiple_of(self.in_byte()) || !terms.is_multiple_of(self.block) {
+        if !whole || !self.block.is_multiple_of(self.in_byte()) || !terms.is_multiple_of(self.block)
+        {
             let MatMulBlocks { bits, block } = self;
             return refuse(format!("{terms} terms of {bits} bits in blocks of {block}"));
         }

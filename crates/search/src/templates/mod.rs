@@ -116,6 +116,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     if !found.sketches.is_empty() {
         return found;
     }
+    found.extend(of(packed::sketches));
     let mut rules = of(rules::sketches);
     if allowed.space == SpaceKind::All && rules::share_terms(&rules.sketches) {
         found.extend(std::mem::take(&mut rules));
@@ -137,7 +138,6 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     if !few_pixels {
         found.extend(std::mem::take(&mut minimal));
     }
-    found.extend(of(packed::sketches));
     found.extend(of(im2row::sketches));
     found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));

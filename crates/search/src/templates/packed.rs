@@ -4,10 +4,11 @@
 //! A register tile is rows by vectors of columns, as in `gemm`. The bytes of a tile's columns
 //! follow each other in memory, as do their scales: they are packed so once.
 
-use super::registers::{Registers, limit_unrolled, spills};
+use super::registers::{Registers, limit_unrolled, products_a_load, spills};
 use super::{Templates, epilogue, main_sum, others};
-use crate::draft::{Draft, REST, Written, given};
+use crate::draft::{DecidedPart, Draft, REST, Written, given};
 use crate::nests::Nest;
+use crate::rates::lines_together;
 use ir::names::{BLOCK_SUMS, product};
 use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Role, Scope};
 
@@ -15,6 +16,9 @@ use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Role, Scope};
 const MOST_VECTORS: i64 = 8;
 /// Multiply-adds in one unrolled body, at most. Chosen by hand; not measured apart.
 const MOST_UNROLLED: i64 = 128;
+/// Instructions that make a vector of floats of bytes, where one loads a number for a row: a mask
+/// or a shift, a conversion, and half of a load.
+const WIDENING: i64 = 3;
 /// Registers for what is widened and broadcast. Chosen by hand; not measured apart.
 const OTHERS: i64 = 4;
 
@@ -54,7 +58,11 @@ struct Form<'a> {
 
 impl Form<'_> {
     fn extent(&self, axis: &str) -> i64 {
-        let mut loops = self.block_sums.spatial.iter().chain(&self.block_sums.reduce);
+        let mut loops = self
+            .block_sums
+            .spatial
+            .iter()
+            .chain(&self.block_sums.reduce);
         loops.find(|l| l.axis == axis).map_or(1, |l| l.extent)
     }
 
@@ -63,17 +71,23 @@ impl Form<'_> {
         let m = self.extent(product::ROW.as_str());
         let n = self.extent(product::COLUMN.as_str());
         let registers = Registers::without(self.target, OTHERS);
-        let widths: Vec<i64> = (1..=MOST_VECTORS).filter(|v| n % (v * lanes) == 0).collect();
-        let rows: Vec<i64> = (1..=registers.most_rows().min(m)).filter(|t| m % t == 0).collect();
-        let (t, v) = tile(registers, &rows, &widths);
+        let widths: Vec<i64> = (1..=MOST_VECTORS)
+            .filter(|v| n % (v * lanes) == 0)
+            .collect();
+        let rows: Vec<i64> = (1..=registers.most_rows().min(m))
+            .filter(|t| m % t == 0)
+            .collect();
+        let [blocks, bytes, parts] = TERMS.map(|axis| self.extent(axis));
+        let row_bytes = blocks * bytes * parts * DType::F32.size() as i64;
+        let together = lines_together(row_bytes, self.target).max(1);
+        let few: Vec<i64> = rows.iter().copied().filter(|t| *t <= together).collect();
+        let (t, v) = tile(registers, &few, &widths);
         let widths: Vec<i64> = widths.iter().map(|v| v * lanes).collect();
         let columns = d.choose("columns", &widths, v * lanes).value();
         let rows = d.choose("rows", &rows, t).value();
-        let bytes = self.extent(product::BYTE.as_str());
         let unrolls: Vec<i64> = (1..=8).filter(|u| bytes % u == 0).collect();
         let unroll = d.choose("unroll_k", &unrolls, 2).value();
         registers.limit(d, &[rows], columns, lanes);
-        let parts = self.extent(product::PART.as_str());
         limit_unrolled(d, parts, &[rows, columns, unroll], MOST_UNROLLED * lanes);
 
         let result = match self.out {
@@ -109,11 +123,14 @@ impl Form<'_> {
 
     /// The constants with a value a column: bytes, scales, and zeros if there are several.
     fn constants(&self, d: &Draft) -> Vec<(BufferId, usize)> {
+        let columns = self.extent(product::COLUMN.as_str());
         let mut found = Vec::new();
         for block in [self.main.block, self.block_sums.block] {
             for (buffer, at) in d.block(block).loads() {
-                let is_constant = d.program().buffer(buffer).role == Role::Constant;
-                if is_constant && !found.contains(&(buffer, at.len())) {
+                let info = d.program().buffer(buffer);
+                let of_columns = info.shape.last() == Some(&columns);
+                let packed = info.role == Role::Constant && of_columns;
+                if packed && !found.contains(&(buffer, at.len())) {
                     found.push((buffer, at.len()));
                 }
             }
@@ -122,13 +139,10 @@ impl Form<'_> {
     }
 
     /// The sums of one block of terms, for a tile.
-    fn sum_blocks(&self, d: &mut Draft, unroll: crate::draft::DecidedPart) -> Written<()> {
+    fn sum_blocks(&self, d: &mut Draft, unroll: DecidedPart) -> Written<()> {
         let block_sums = self.block_sums.block;
         let [row, column] = d.along(block_sums, [AXES[0], AXES[1]])?;
-        let [byte, part] = d.along(
-            block_sums,
-            [product::BYTE.as_str(), product::PART.as_str()],
-        )?;
+        let [byte, part] = d.along(block_sums, [TERMS[1], TERMS[2]])?;
         let [j0, j1] = d.split(byte, [REST, unroll.into()])?;
         let [n1, n2] = d.split(column, [REST, given(self.lanes)])?;
         d.reorder(&[j0, j1, part, row, n1, n2])?;
@@ -148,16 +162,24 @@ impl Form<'_> {
     }
 }
 
+/// Of the terms: blocks, bytes of one, and parts of a byte.
+const TERMS: [&str; 3] = [
+    product::BLOCK.as_str(),
+    product::BYTE.as_str(),
+    product::PART.as_str(),
+];
+/// Of `main`.
 const AXES: [&str; 3] = [
     product::ROW.as_str(),
     product::COLUMN.as_str(),
     product::BLOCK.as_str(),
 ];
 
-/// The tile with the most sums that fit the registers; of equals the one with more rows, for
-/// which a byte is widened once.
+/// The tile with the most products for what it loads and widens, of those that fit the registers.
 fn tile(registers: Registers, rows: &[i64], vectors: &[i64]) -> (i64, i64) {
     let all = rows.iter().flat_map(|t| vectors.iter().map(|v| (*t, *v)));
     let fitting = all.filter(|(t, v)| registers.fit(*t, *v) && !spills(*t, *v));
-    fitting.max_by_key(|(t, v)| (t * v, *t)).unwrap_or((1, 1))
+    let gain = |(t, v): &(i64, i64)| products_a_load(*t, WIDENING * *v);
+    let best = fitting.max_by(|a, b| gain(a).total_cmp(&gain(b)));
+    best.unwrap_or((1, 1))
 }

@@ -75,7 +75,11 @@ impl Weights {
     fn model(&self, rows: usize) -> Model {
         let mut m = Model::new("few bits", 21);
         let x = m.add_input("x", DType::F32, &[rows, self.terms]);
-        let bytes = if self.range[0] < 0 { DType::I8 } else { DType::U8 };
+        let bytes = if self.range[0] < 0 {
+            DType::I8
+        } else {
+            DType::U8
+        };
         let q = self.constant(&mut m, bytes, |k, n| self.number(k, n) as f64);
         let add = |m: &mut Model, op, operands: &[ValueId]| m.add("node", op, operands).unwrap();
         let mut w = add(&mut m, Op::Cast(DType::I32), &[q]);
@@ -176,14 +180,23 @@ fn products_with_weights_of_few_bits_are_those_of_the_definition() {
             let product = plan.tasks.iter().find(|t| t.op == "dense_packed");
             assert!(product.is_some(), "{what}");
             let floats = (case.terms * COLUMNS * DType::F32.size()) as u64;
-            let most = if case.block >= 32 && case.terms % case.block == 0 { 6 } else { 4 };
+            let most = if case.block >= 32 && case.terms % case.block == 0 {
+                6
+            } else {
+                4
+            };
             let bias = (COLUMNS * DType::F32.size()) as u64;
             assert!((constants(&plan) - bias) * most < floats, "{what}");
             let all = defaults(&plan.tasks, target, Accuracy::Strict).unwrap();
             let kernels = compiled::kernels(&plan, &all.candidates, &setting.compiler).unwrap();
             let code = compiled::load(&plan, &kernels, &setting.compiler, &setting.pool);
             let uniform = Fill::Uniform { lo: -1.0, hi: 1.0 };
-            let x = Arc::new(fill_tensor(DType::F32, &[rows, case.terms], uniform, i as u64));
+            let x = Arc::new(fill_tensor(
+                DType::F32,
+                &[rows, case.terms],
+                uniform,
+                i as u64,
+            ));
             let y = compiled::run(&mut code.unwrap(), std::slice::from_ref(&x)).unwrap();
             for i in 0..y[0].len() {
                 let [want, size] = case.expected(&x, i / COLUMNS, i % COLUMNS);
@@ -212,5 +225,11 @@ fn what_packing_does_not_suit_stays_in_floats() {
     assert_eq!(kinds(case), ["dense_packed"]);
     assert_eq!(kinds(Weights { block: 12, ..case }), ["dense"]);
     let bytes = [-100, 100];
-    assert_eq!(kinds(Weights { range: bytes, ..case }), ["dense"]);
+    assert_eq!(
+        kinds(Weights {
+            range: bytes,
+            ..case
+        }),
+        ["dense"]
+    );
 }
