@@ -3,7 +3,7 @@
 //! such operands become products of bytes when the model is simplified.
 
 use crate::node::{Imported, NodeImport, Problem};
-use crate::quantized::{Along, Steps, dequantized, quantized, zero_point};
+use crate::quantized::{Along, Steps, dequantized, quantized, scaled, zero_point};
 use crate::windows;
 use graph::ValueId;
 use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
@@ -250,31 +250,27 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let numbers = as_columns(DType::U8, [terms, maps], |k, map| {
         f64::from(numbers[map * blocks * block + k])
     });
-    let steps = as_columns(DType::F32, [blocks, maps], |of, map| {
-        scales.get_f64(map * blocks + of)
-    });
+    let of_block = |k: usize, map: usize| map * blocks + k / block;
+    let shape = [terms, maps];
+    let steps = as_columns(DType::F32, shape, |k, map| scales.get_f64(of_block(k, map)));
     let points = match &zeros {
         Some(z) if z.dtype() == DType::U8 => {
             let row = zero_bytes * 8 / bits;
             let points = few_bits(z, bits, [maps, row]);
-            as_columns(DType::U8, [blocks, maps], |of, map| {
-                f64::from(points[map * row + of])
+            as_columns(DType::I32, shape, |k, map| {
+                f64::from(points[map * row + k / block])
             })
         }
-        Some(z) => as_columns(DType::F32, [blocks, maps], |of, map| {
-            z.get_f64(map * blocks + of)
-        }),
-        None => as_columns(DType::U8, [blocks, maps], |_, _| {
-            f64::from(1u8 << (bits - 1))
-        }),
+        Some(z) => as_columns(DType::F32, shape, |k, map| z.get_f64(of_block(k, map))),
+        None => as_columns(DType::I32, [1, 1], |_, _| f64::from(1u8 << (bits - 1))),
     };
-    let is_whole = points.dtype() == DType::U8;
-    let mut constant = |t| n.model.add_result(&n.name, t);
-    let [mut numbers, steps, points] = [numbers, steps, points].map(&mut constant);
+    let is_whole = points.dtype() == DType::I32;
+    let constant = |t| n.model.add_result(&n.name, t);
+    let [mut numbers, steps, points] = [numbers, steps, points].map(constant);
     if !is_whole {
         numbers = n.cast(numbers, DType::F32)?;
     }
-    let weights = dequantized(n, numbers, (steps, Some(points)), Along::blocks(0, block))?;
+    let weights = scaled(n, numbers, (steps, Some(points)))?;
     let weights = n.cast(weights, n.dtype(x))?;
     let y = n.emit(Op::MatMul, &[x, weights])?;
     plus_bias(n, y, 5)

@@ -94,11 +94,18 @@ fn products_read_weights_of_4_bits_packed() {
             true => [[COLUMNS, TERMS], [COLUMNS, 2]],
         };
         let of_blocks = blocks[0] * blocks[1];
-        let packed: Vec<u8> = (0..TERMS * COLUMNS / 2).map(|i| (i * 37 % 251) as u8).collect();
+        let packed: Vec<u8> = (0..TERMS * COLUMNS / 2)
+            .map(|i| (i * 37 % 251) as u8)
+            .collect();
         let points: Vec<u8> = (0..of_blocks / 2).map(|i| (i * 29 % 253) as u8).collect();
         let steps: Vec<f32> = (0..of_blocks).map(|i| 0.1 + i as f32 * 0.01).collect();
         let attributes = vec![int("axis", axis), int("block_size", 16)];
-        let mut nodes = vec![node("DequantizeLinear", &["k", "s", "z"], &["d"], attributes)];
+        let mut nodes = vec![node(
+            "DequantizeLinear",
+            &["k", "s", "z"],
+            &["d"],
+            attributes,
+        )];
         let gemm = vec![int("transB", 1)];
         nodes.push(match turned {
             false => node("MatMul", &["x", "d"], &["y"], vec![]),
