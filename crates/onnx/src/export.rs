@@ -438,11 +438,6 @@ fn operator(
         Op::Col2Im(c) => ("Col2Im", col2im(c)),
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),
-        Op::MatMulBlocks(_) => {
-            return Err(
-                "a product with packed weights; export the model before it is simplified".into(),
-            );
-        }
         Op::Gemm(g) => (
             "Gemm",
             vec![
@@ -500,8 +495,9 @@ fn operator(
             ("TopK", [axis(t.axis), vec![largest]].concat())
         }
         Op::GridSample(g) => ("GridSample", grid_sample(*g, shape.len())?),
+        Op::MatMulBlocks(_) => Err("export the model before its weights are packed")?,
         Op::Positions | Op::Suppress(_) => {
-            return Err("ONNX has no operator that gives as many elements as there can be".into());
+            Err("ONNX has no operator that gives as many elements as there can be")?
         }
     })
 }
