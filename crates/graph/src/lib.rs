@@ -10,6 +10,7 @@ pub mod builtin;
 mod columns;
 mod model;
 pub mod ops;
+mod packed;
 mod precision;
 mod quantised;
 mod recognise;

@@ -27,12 +27,12 @@ use tensor::{DType, Tensor};
 
 /// (q - zero) scale: bytes, and constants that broadcast to them.
 #[derive(Clone, Copy)]
-struct Dequantised {
-    q: ValueId,
+pub(crate) struct Dequantised {
+    pub q: ValueId,
     /// Absent zeros are 0.
-    zero: Option<ValueId>,
+    pub zero: Option<ValueId>,
     /// f32.
-    scale: ValueId,
+    pub scale: ValueId,
 }
 
 /// Constant bytes without a zero point, and what one step of each of their maps is worth: one
@@ -88,6 +88,35 @@ pub(crate) fn dequantises(node: &Node, model: &Model) -> bool {
 
 fn is_byte(d: DType) -> bool {
     matches!(d, DType::U8 | DType::I8)
+}
+
+fn node(model: &Model, v: ValueId) -> Option<&Node> {
+    model.producer(v).map(|(n, _)| &model[n])
+}
+
+/// The operands of a node of this operator and a constant.
+fn with_constant(model: &Model, v: ValueId, op: Binary) -> Option<(ValueId, ValueId)> {
+    let node = node(model, v).filter(|n| n.op == Op::Binary(op))?;
+    let (x, c) = (node.input(0)?, node.input(1)?);
+    model.constant(c).map(|_| (x, c))
+}
+
+fn cast(model: &Model, v: ValueId, to: DType) -> Option<ValueId> {
+    node(model, v).filter(|n| n.op == Op::Cast(to))?.input(0)
+}
+
+/// What `v` is dequantised from, as it is written.
+pub(crate) fn written(model: &Model, v: ValueId) -> Option<Dequantised> {
+    let (float, scale) = with_constant(model, v, Binary::Mul)?;
+    let wide = cast(model, float, DType::F32)?;
+    let (wide, zero) = match with_constant(model, wide, Binary::Sub) {
+        Some((wide, zero)) => (wide, Some(zero)),
+        None => (wide, None),
+    };
+    let q = cast(model, wide, DType::I32)?;
+    let bytes = is_byte(model[q].dtype()) && model[v].dtype() == DType::F32;
+    let same = model[q].shape() == model[v].shape();
+    (bytes && same).then_some(Dequantised { q, zero, scale })
 }
 
 /// One node's turn. Values are those of the new model.
@@ -151,37 +180,23 @@ impl Pass<'_, '_> {
     }
 
     fn node(&self, v: ValueId) -> Option<&Node> {
-        self.r.target.producer(v).map(|(n, _)| &self.r.target[n])
+        node(&self.r.target, v)
     }
 
-    /// The operands of a node of this operator and a constant.
     fn with_constant(&self, v: ValueId, op: Binary) -> Option<(ValueId, ValueId)> {
-        let node = self.node(v).filter(|n| n.op == Op::Binary(op))?;
-        let (x, c) = (node.input(0)?, node.input(1)?);
-        self.r.target.constant(c).map(|_| (x, c))
+        with_constant(&self.r.target, v, op)
     }
 
     fn cast(&self, v: ValueId, to: DType) -> Option<ValueId> {
-        self.node(v).filter(|n| n.op == Op::Cast(to))?.input(0)
+        cast(&self.r.target, v, to)
     }
 
     fn unary(&self, v: ValueId, op: Unary) -> Option<ValueId> {
         self.node(v).filter(|n| n.op == Op::Unary(op))?.input(0)
     }
 
-    /// What `v` is dequantised from, as it is written.
     fn written(&self, v: ValueId) -> Option<Dequantised> {
-        let model = &self.r.target;
-        let (float, scale) = self.with_constant(v, Binary::Mul)?;
-        let wide = self.cast(float, DType::F32)?;
-        let (wide, zero) = match self.with_constant(wide, Binary::Sub) {
-            Some((wide, zero)) => (wide, Some(zero)),
-            None => (wide, None),
-        };
-        let q = self.cast(wide, DType::I32)?;
-        let bytes = is_byte(model[q].dtype()) && model[v].dtype() == DType::F32;
-        let same = model[q].shape() == model[v].shape();
-        (bytes && same).then_some(Dequantised { q, zero, scale })
+        written(&self.r.target, v)
     }
 
     /// What `v` is dequantised from: unsigned bytes where they can be.

@@ -522,6 +522,7 @@ impl Facts<'_> {
                 self.beside(|a| a != 0)
             }
             Op::MatMul | Op::MatMulInteger => self.matmul(),
+            Op::MatMulBlocks(_) => self.beside(|a| a == 1),
             Op::Gemm(g) => self.gemm(g.trans_a, g.trans_b),
             Op::Contract(c) => self.contract(c),
             Op::Lookup => self.beside(|_| false),

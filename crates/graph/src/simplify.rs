@@ -8,6 +8,7 @@
 use crate::columns::split_columns;
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
+use crate::packed::products_of_packed;
 use crate::quantised::{Requantised, products_of_bytes};
 use crate::recognise::recognise;
 use std::convert::Infallible;
@@ -21,9 +22,8 @@ pub fn simplify(model: &Model) -> Model {
 /// [`simplify`], with the bytes of a certain rule.
 pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
-    let model = products_of_bytes(&model, requantised)
-        .without_dead_code()
-        .folded();
+    let model = products_of_bytes(&model, requantised).without_dead_code();
+    let model = products_of_packed(&model).without_dead_code().folded();
     let model = drop_no_ops(&model);
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());

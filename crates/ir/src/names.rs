@@ -48,6 +48,11 @@ pub const SCORES: BlockName = BlockName("scores");
 /// What follows `scores` before their softmax, one element for each of them.
 pub const LOGITS: BlockName = BlockName("logits");
 
+/// Of a product with weights in blocks of terms: sums of products of a block, and the sums of
+/// its terms alone.
+pub const BLOCK_SUMS: BlockName = BlockName("block_sums");
+pub const TERM_SUMS: BlockName = BlockName("term_sums");
+
 /// Axes of images, and of the sums of convolutions and windows.
 pub mod image {
     use super::AxisName;
@@ -112,4 +117,8 @@ pub mod product {
     pub const ROW: AxisName = AxisName("m");
     pub const COLUMN: AxisName = AxisName("n");
     pub const TERM: AxisName = AxisName("k");
+    /// Of weights in blocks: the blocks of terms; the bytes of one, and the parts of a byte.
+    pub const BLOCK: AxisName = AxisName("q");
+    pub const BYTE: AxisName = AxisName("j");
+    pub const PART: AxisName = AxisName("h");
 }

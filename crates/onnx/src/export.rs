@@ -418,6 +418,9 @@ fn slice_operands(s: &Slice) -> [Vec<i64>; 4] {
     [sizes(&s.starts), ends, axes, s.steps.clone()]
 }
 
+/// Why an operator whose results have places to spare is not written.
+const PADDED: &str = "ONNX has no operator that gives as many elements as there can be";
+
 /// The ONNX operator and its attributes.
 /// `shape` is that of the first operand.
 fn operator(
@@ -495,9 +498,8 @@ fn operator(
             ("TopK", [axis(t.axis), vec![largest]].concat())
         }
         Op::GridSample(g) => ("GridSample", grid_sample(*g, shape.len())?),
-        Op::Positions | Op::Suppress(_) => {
-            return Err("ONNX has no operator that gives as many elements as there can be".into());
-        }
+        Op::MatMulBlocks(_) => Err("export the model before its weights are packed")?,
+        Op::Positions | Op::Suppress(_) => Err(PADDED)?,
     })
 }
 

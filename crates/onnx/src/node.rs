@@ -284,9 +284,13 @@ impl NodeImport<'_> {
         }
     }
 
-    /// In f32; a constant stays one, whatever its size, if the model may compute it.
-    pub(crate) fn widened(&mut self, x: ValueId) -> Result<ValueId, Problem> {
-        let cast = Op::Cast(DType::F32);
+    /// As [`NodeImport::cast`]; a constant stays one, whatever its size, if the model may compute
+    /// it.
+    pub(crate) fn widened(&mut self, x: ValueId, to: DType) -> Result<ValueId, Problem> {
+        if self.dtype(x) == to {
+            return Ok(x);
+        }
+        let cast = Op::Cast(to);
         match self.model.compute(&cast, &[Some(x)], usize::MAX)? {
             Some(values) => {
                 let wide = values.into_iter().next().expect("a cast has a result");

@@ -3,11 +3,11 @@
 //! such operands become products of bytes when the model is simplified.
 
 use crate::node::{Imported, NodeImport, Problem};
-use crate::quantized::{Along, Steps, dequantized, quantized, zero_point};
+use crate::quantized::{Along, Steps, dequantized, quantized, scaled, zero_point};
 use crate::windows;
 use graph::ValueId;
 use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
-use tensor::DType;
+use tensor::{DType, Tensor};
 
 /// Operand `i`, whose scale and zero point follow it.
 fn operand(n: &mut NodeImport, i: usize, axis: i64) -> Result<ValueId, Problem> {
@@ -207,7 +207,7 @@ pub(crate) fn attention(n: &mut NodeImport) -> Imported {
 }
 
 /// A product with weights of a few bits in blocks along the terms, each with a scale and a zero
-/// point. The weights become floats when the model is read.
+/// point. They are dequantised as `DequantizeLinear` writes it.
 pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let size = |name: &str| match n.attributes.int(name, 0) {
         Ok(v) if (1..1 << 31).contains(&v) => Ok(v as usize),
@@ -246,28 +246,57 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
         ));
     }
     n.take_elements(&[terms, maps])?;
-    let part = |t: &tensor::Tensor, first: usize, i: usize| {
-        let per_byte = 8 / bits;
-        let byte = t.get_i64(first + i / per_byte) as usize;
-        (byte >> (i % per_byte * bits)) & ((1 << bits) - 1)
-    };
-    let mut weights = tensor::Tensor::zeros(n.dtype(x), &[terms, maps]);
-    for map in 0..maps {
-        for of in 0..blocks {
-            let scale = scales.get_f64(map * blocks + of);
-            let zero = match &zeros {
-                None => (1 << (bits - 1)) as f64,
-                Some(z) if z.dtype() == DType::U8 => part(z, map * zero_bytes, of) as f64,
-                Some(z) => z.get_f64(map * blocks + of),
-            };
-            let first = (map * blocks + of) * bytes;
-            for i in 0..block.min(terms - of * block) {
-                let value = (part(&packed, first, i) as f64 - zero) * scale;
-                weights.set_f64((of * block + i) * maps + map, value);
-            }
+    let numbers = few_bits(&packed, bits, [maps, blocks * block]);
+    let numbers = as_columns(DType::U8, [terms, maps], |k, map| {
+        f64::from(numbers[map * blocks * block + k])
+    });
+    let of_block = |k: usize, map: usize| map * blocks + k / block;
+    let shape = [terms, maps];
+    let steps = as_columns(DType::F32, shape, |k, map| scales.get_f64(of_block(k, map)));
+    let points = match &zeros {
+        Some(z) if z.dtype() == DType::U8 => {
+            let row = zero_bytes * 8 / bits;
+            let points = few_bits(z, bits, [maps, row]);
+            as_columns(DType::I32, shape, |k, map| {
+                f64::from(points[map * row + k / block])
+            })
         }
+        Some(z) => as_columns(DType::F32, shape, |k, map| z.get_f64(of_block(k, map))),
+        None => as_columns(DType::I32, [1, 1], |_, _| f64::from(1u8 << (bits - 1))),
+    };
+    let is_whole = points.dtype() == DType::I32;
+    let constant = |t| n.model.add_result(&n.name, t);
+    let [mut numbers, steps, points] = [numbers, steps, points].map(constant);
+    if !is_whole {
+        numbers = n.cast(numbers, DType::F32)?;
     }
-    let weights = n.model.add_result(&n.name, weights);
+    let weights = scaled(n, numbers, (steps, Some(points)))?;
+    let weights = n.cast(weights, n.dtype(x))?;
     let y = n.emit(Op::MatMul, &[x, weights])?;
     plus_bias(n, y, 5)
+}
+
+/// Numbers of so many bits, in rows of whole bytes, the first one in the low bits.
+fn few_bits(packed: &Tensor, bits: usize, [rows, row]: [usize; 2]) -> Vec<u8> {
+    let in_byte = 8 / bits;
+    let row_bytes = packed.len() / rows;
+    let number = |i: usize| {
+        let (row, i) = (i / row, i % row);
+        let byte = packed.get_i64(row * row_bytes + i / in_byte) as u8;
+        byte >> (i % in_byte * bits) & (u8::MAX >> (8 - bits))
+    };
+    (0..rows * row).map(number).collect()
+}
+
+/// A matrix by its elements.
+fn as_columns(
+    dtype: DType,
+    [rows, columns]: [usize; 2],
+    of: impl Fn(usize, usize) -> f64,
+) -> Tensor {
+    let mut t = Tensor::zeros(dtype, &[rows, columns]);
+    for i in 0..rows * columns {
+        t.set_f64(i, of(i / columns, i % columns));
+    }
+    t
 }

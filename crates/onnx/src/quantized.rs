@@ -379,20 +379,41 @@ pub(crate) fn dequantized(
     place: Along,
 ) -> Result<ValueId, Problem> {
     let like = n.shape(x);
-    // Bytes are not folded: products of them may stay products of bytes.
-    let mut x = match n.dtype(x) {
-        DType::I32 | DType::F32 => x,
-        _ => n
-            .model
-            .add(&n.name, Op::Cast(DType::I32), &[x])
-            .map_err(|e| e.source)?,
+    let zero_point = match zero_point {
+        Some(z) => {
+            // Bytes that became integers later would not be taken for constants.
+            let z = n.widened(z, counted_in(n.dtype(x)))?;
+            Some(along(n, z, place, &like)?)
+        }
+        None => None,
     };
+    let scale = along(n, scale, place, &like)?;
+    scaled(n, x, (scale, zero_point))
+}
+
+/// The type in which zero points are taken off numbers of a type.
+fn counted_in(d: DType) -> DType {
+    match d {
+        DType::F32 => d,
+        _ => DType::I32,
+    }
+}
+
+/// (x - zero point) scale, where both broadcast to x and the zero point is an i32 or of x's type.
+pub(crate) fn scaled(
+    n: &mut NodeImport,
+    mut x: ValueId,
+    (scale, zero_point): (ValueId, Option<ValueId>),
+) -> Result<ValueId, Problem> {
+    let to = counted_in(n.dtype(x));
+    if n.dtype(x) != to {
+        // Bytes are not folded: products of them may stay products of bytes.
+        let wide = n.model.add(&n.name, Op::Cast(to), &[x]);
+        x = wide.map_err(|e| e.source)?;
+    }
     if let Some(z) = zero_point {
-        let z = along(n, z, place, &like)?;
-        let z = n.cast(z, n.dtype(x))?;
         x = n.binary(Binary::Sub, x, z)?;
     }
-    let scale = along(n, scale, place, &like)?;
     let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
     n.binary(Binary::Mul, x, scale)
 }

@@ -3,7 +3,7 @@
 mod build_onnx;
 
 use build_onnx::{F32, file, import, int, known, node, outputs, undeclared};
-use graph::{Keep, evaluate};
+use graph::{Keep, evaluate, simplify};
 use onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
 use tensor::Tensor;
@@ -80,6 +80,60 @@ fn numbers_of_blocks_have_the_scales_of_their_blocks() {
     let s = scale("s", &[3, 1], &[1.0, 10.0, 100.0]);
     let y = values(&model(vec![dequantize], vec![k, s, z]));
     assert_eq!(y, [0.0, 1.0, 30.0, 40.0, 300.0]);
+}
+
+/// Numbers of 4 bits in blocks, along either axis, are read packed once the model is simplified.
+#[test]
+fn products_read_weights_of_4_bits_packed() {
+    const TERMS: i64 = 32;
+    const COLUMNS: i64 = 16;
+    for turned in [false, true] {
+        let axis = i64::from(turned);
+        let [shape, blocks] = match turned {
+            false => [[TERMS, COLUMNS], [2, COLUMNS]],
+            true => [[COLUMNS, TERMS], [COLUMNS, 2]],
+        };
+        let of_blocks = blocks[0] * blocks[1];
+        let packed: Vec<u8> = (0..TERMS * COLUMNS / 2)
+            .map(|i| (i * 37 % 251) as u8)
+            .collect();
+        let points: Vec<u8> = (0..of_blocks / 2).map(|i| (i * 29 % 253) as u8).collect();
+        let steps: Vec<f32> = (0..of_blocks).map(|i| 0.1 + i as f32 * 0.01).collect();
+        let attributes = vec![int("axis", axis), int("block_size", 16)];
+        let mut nodes = vec![node(
+            "DequantizeLinear",
+            &["k", "s", "z"],
+            &["d"],
+            attributes,
+        )];
+        let gemm = vec![int("transB", 1)];
+        nodes.push(match turned {
+            false => node("MatMul", &["x", "d"], &["y"], vec![]),
+            true => node("Gemm", &["x", "d"], &["y"], gemm),
+        });
+        let constants = vec![
+            raw("k", U4, &shape, &packed),
+            raw("z", U4, &blocks, &points),
+            scale("s", &blocks, &steps),
+        ];
+        let mut m = model(nodes, constants);
+        m.graph.as_mut().unwrap().input = vec![known("x", F32, &[2, TERMS])];
+        let model = import(&m).unwrap();
+        let simple = simplify(&model);
+        let ops: Vec<_> = simple.nodes().map(|(_, n)| n.op.name()).collect();
+        assert_eq!(ops, ["matmul_blocks"]);
+        let x: Vec<f32> = (0..2 * TERMS).map(|i| (i % 7) as f32 - 3.0).collect();
+        let x = [Arc::new(Tensor::from_slice(&[2, TERMS as usize], &x))];
+        let values = |m| {
+            let outputs = evaluate(m, &x, Keep::Outputs).unwrap().outputs();
+            build_onnx::floats_of(&outputs[0])
+        };
+        let (found, expected) = (values(&simple), values(&model));
+        assert!(expected.iter().any(|y| y.abs() > 1.0));
+        for (a, b) in found.iter().zip(&expected) {
+            assert!((a - b).abs() < 1e-4, "{found:?}\n{expected:?}");
+        }
+    }
 }
 
 #[test]

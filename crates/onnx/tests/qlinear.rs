@@ -3,7 +3,7 @@
 mod build_onnx;
 
 use build_onnx::{file, float, import, int, known, node, undeclared};
-use graph::{Keep, evaluate};
+use graph::{Keep, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, OperatorSetIdProto, TensorProto};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
@@ -195,9 +195,10 @@ fn products_with_a_scale_a_column() {
 
 /// Weights of few bits in blocks of 16 terms, the last block not whole.
 #[test]
-fn weights_of_few_bits_become_floats() {
-    let (terms, maps, block) = (20, 3, 16);
-    for bits in [4usize, 8] {
+fn weights_of_few_bits_are_dequantised() {
+    let sizes = [(20, 3), (32, 16)];
+    for ((terms, maps), bits) in sizes.iter().flat_map(|s| [(*s, 4usize), (*s, 8)]) {
+        let block = 16;
         let per_byte = 8 / bits;
         let packed = bytes(&[maps, 2, block / per_byte], 5);
         let scales: Vec<f32> = (0..maps * 2).map(|i| 0.1 + i as f32 * 0.03).collect();
@@ -258,10 +259,17 @@ fn run_floats(op: &str, attributes: Vec<AttributeProto>, operands: &[&Tensor]) -
     });
     let m = import(&proto).unwrap();
     m.verify().unwrap();
-    let y = evaluate(&m, &[Arc::new(x)], Keep::Outputs)
-        .unwrap()
-        .outputs();
-    build_onnx::floats_of(&y[0])
+    let x = [Arc::new(x)];
+    let values = |m| {
+        let outputs = evaluate(m, &x, Keep::Outputs).unwrap().outputs();
+        build_onnx::floats_of(&outputs[0])
+    };
+    // Weights of 4 bits are packed then.
+    let (found, simplified) = (values(&m), values(&simplify(&m)));
+    for (a, b) in found.iter().zip(&simplified) {
+        assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} and {b}");
+    }
+    found
 }
 
 /// Products of bytes and sums in floats: the operands' zero points are taken off.

@@ -18,6 +18,7 @@
 //! | other convolutions, plain | n k (z) (y) x | c (q) (r) s |
 //! | transposed convolutions | as convolutions; an axis of stride above 1 is two, y0 py, of taps r0 | |
 //! | matrix products | b0.. m n | k |
+//! | products with packed weights | m n | q |
 //! | attention | b0.. m n, also of `scores` | k |
 //! | pooling | n c (z) (y) x, in blocks n co (z) (y) x ci | (q) (r) s |
 //! | reductions | i0.., in blocks n co (z) (y) x ci | r0.., in blocks (q) (r) s |
@@ -32,7 +33,8 @@
 //! convolution with strides there always is an `out`, with the variables (z) (y) x: it
 //! reads `main` at [y / stride, y mod stride]. The last spatial axis of a plain `main`
 //! is px x0. The sum of columns (`col2im`) has the same variables, and reduces over taps alone. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
-//! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
+//! normalisation `mean`, `variance`, `inverse`, `out`. Products with packed weights have the blocks `term_sums` and `block_sums`
+//! before `main`, and the parameters `A`, `B`, `scales` and `zeros`. Attention has the blocks `scores`,
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
 //! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Scattering that
 //! replaces has the blocks `last` and `out`; few largest elements have `round1`, .., and `candidates0`, `rank0`, `chosen0`, .. before `main`,

@@ -31,7 +31,9 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
             channels.saturating_mul(product(shape(1).get(2..).unwrap_or_default()))
         }
         Op::Col2Im(c) => product(&c.window),
-        Op::MatMul | Op::MatMulInteger => product(shape(0).last_chunk::<1>().map_or(&[], |k| k)),
+        Op::MatMul | Op::MatMulInteger | Op::MatMulBlocks(_) => {
+            product(shape(0).last_chunk::<1>().map_or(&[], |k| k))
+        }
         Op::Gemm(g) => shape(0)
             .get(usize::from(!g.trans_a))
             .map_or(1, |k| *k as u64),

@@ -37,6 +37,60 @@ impl Gemm {
     }
 }
 
+/// Sum over k of x[m,k] (p[k,n] - zero) scale, where p are constants of few bits. Their scales
+/// and zeros are those of a block of terms.
+///
+/// A byte holds terms of one column that lie `block * bits / 8` apart, the first one in its low
+/// bits: so a vector of bytes gives vectors of neighbouring columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatMulBlocks {
+    /// Of one constant: 2, 4 or 8.
+    pub bits: usize,
+    /// Terms with one scale, a multiple of those in a byte.
+    pub block: usize,
+}
+
+impl MatMulBlocks {
+    /// Terms in a byte.
+    pub fn in_byte(self) -> usize {
+        8 / self.bits
+    }
+
+    /// Bytes of a block in each column.
+    pub fn bytes(self) -> usize {
+        self.block / self.in_byte()
+    }
+
+    /// Where the term `k` lies: its block, its byte there, and its first bit.
+    pub fn place(self, k: usize) -> (usize, usize, usize) {
+        let within = k % self.block;
+        let (part, byte) = (within / self.bytes(), within % self.bytes());
+        (k / self.block, byte, part * self.bits)
+    }
+
+    pub(super) fn infer(self, inputs: Operands) -> Result<TensorType, OpError> {
+        let (x, packed) = (inputs.exactly(4)?.get(0)?, inputs.get(1)?);
+        let (&[rows, terms], &[.., columns]) = (&x.shape[..], &packed.shape[..]) else {
+            return refuse(format!("takes matrices, not {x} and {packed}"));
+        };
+        let whole = matches!(self.bits, 2 | 4 | 8) && self.block > 0;
+        if !whole || !self.block.is_multiple_of(self.in_byte()) || !terms.is_multiple_of(self.block)
+        {
+            let MatMulBlocks { bits, block } = self;
+            return refuse(format!("{terms} terms of {bits} bits in blocks of {block}"));
+        }
+        let blocks = terms / self.block;
+        inputs.expect(0, DType::F32, &x.shape)?;
+        inputs.expect(1, DType::U8, &[blocks, self.bytes(), columns])?;
+        inputs.expect(2, DType::F32, &[blocks, columns])?;
+        match inputs.get(3)?.len() {
+            1 => inputs.expect(3, DType::U8, &[1, 1])?,
+            _ => inputs.expect(3, DType::U8, &[blocks, columns])?,
+        }
+        Ok(TensorType::new(DType::F32, &[rows, columns]))
+    }
+}
+
 fn swap_if(swap: bool, s: &[usize]) -> (usize, usize) {
     if swap { (s[1], s[0]) } else { (s[0], s[1]) }
 }

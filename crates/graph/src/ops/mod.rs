@@ -27,7 +27,7 @@ pub use conv::{Col2Im, Conv, ConvInteger, ConvTranspose};
 pub use cumulative::{Cumulative, CumulativeKind};
 pub use elementwise::{BYTES, Binary, Dropout, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
-pub use linear::Gemm;
+pub use linear::{Gemm, MatMulBlocks};
 pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
 pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
 pub use pool::{IndexOrder, Pool, PoolKind};
@@ -83,6 +83,9 @@ pub enum Op {
     MatMul,
     /// a, b, each i8 or u8; NumPy `matmul` with sums in i32.
     MatMulInteger,
+    /// x [M,K] (f32), packed [blocks,bytes,N] (u8), scales [blocks,N] (f32), zeros (u8) of that
+    /// shape or [1,1].
+    MatMulBlocks(MatMulBlocks),
     /// a, b, c?.
     Gemm(Gemm),
     /// a, b.
@@ -157,6 +160,7 @@ impl Op {
             Op::Col2Im(_) => "col2im",
             Op::MatMul => "matmul",
             Op::MatMulInteger => "matmul_integer",
+            Op::MatMulBlocks(_) => "matmul_blocks",
             Op::Gemm(_) => "gemm",
             Op::Contract(_) => "contract",
             Op::BatchNorm(_) => "batch_norm",
@@ -228,6 +232,7 @@ impl Op {
             Op::Col2Im(c) => one(c.infer(inputs)),
             Op::MatMul => one(linear::infer_matmul(inputs)),
             Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),
+            Op::MatMulBlocks(m) => one(m.infer(inputs)),
             Op::Gemm(g) => one(g.infer(inputs)),
             Op::Contract(c) => one(c.infer(inputs)),
             Op::BatchNorm(b) => one(b.infer(inputs)),

@@ -3,7 +3,7 @@
 use super::contraction::Product;
 use super::movement::broadcast;
 use super::widen::{floats, from_floats, from_integers, integers, read_strided};
-use crate::ops::Gemm;
+use crate::ops::{Gemm, MatMulBlocks};
 use tensor::{DType, Tensor};
 
 /// A matrix inside a tensor: element (r, c) is at `start + r * row + c * column`.
@@ -52,6 +52,28 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, shape: &[usize]) -> Tensor {
 /// Products of bytes. Their sums are far below 2^53, so f64 is exact.
 pub(super) fn matmul_integer(a: &Tensor, b: &Tensor, shape: &[usize]) -> Tensor {
     wrapped_sums(shape, &products(a, b, shape, 0.0, product_of))
+}
+
+/// The weights as floats, and the product with them.
+pub(super) fn matmul_blocks(m: MatMulBlocks, operands: &[&Tensor], shape: &[usize]) -> Tensor {
+    let [x, packed, scales, zeros] = operands else {
+        unreachable!("the shape rule counted the operands");
+    };
+    let (terms, columns) = (x.shape()[1], shape[1]);
+    let mask = (1i64 << m.bits) - 1;
+    let mut weights = Tensor::zeros(DType::F32, &[terms, columns]);
+    for k in 0..terms {
+        let (block, byte, bit) = m.place(k);
+        for n in 0..columns {
+            let of_block = block * columns + n;
+            let byte = packed.get_i64((block * m.bytes() + byte) * columns + n);
+            let zero = zeros.get_i64(if zeros.len() == 1 { 0 } else { of_block });
+            let whole = (byte >> bit & mask) - zero;
+            let value = whole as f64 * scales.get_f64(of_block);
+            weights.set_f64(k * columns + n, value);
+        }
+    }
+    matmul(x, &weights, shape)
 }
 
 /// Whole numbers, wrapping to i32.

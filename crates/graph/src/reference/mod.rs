@@ -65,6 +65,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::ConvTranspose(c) => vec![conv::conv_transpose(c, x, given[1], optional(2), shape)],
         Op::MatMul => vec![linear::matmul(x, given[1], shape)],
         Op::MatMulInteger => vec![linear::matmul_integer(x, given[1], shape)],
+        Op::MatMulBlocks(m) => vec![linear::matmul_blocks(*m, &given, shape)],
         Op::Gemm(g) => vec![linear::gemm(g, x, given[1], optional(2), shape)],
         Op::Contract(c) => vec![contract::contract(c, x, given[1], shape)],
         Op::BatchNorm(b) => vec![norm::batch_norm(*b, x, &given[1..])],

@@ -15,7 +15,7 @@ pub(super) fn in_f32(
     let mut wide = HashMap::new();
     for v in given.iter().flatten().copied() {
         if is_half(n.dtype(v)) && !wide.contains_key(&v) {
-            wide.insert(v, n.widened(v)?);
+            wide.insert(v, n.widened(v, DType::F32)?);
         }
     }
     n.inputs = given

@@ -1,9 +1,9 @@
 //! Matrix products.
 
 use super::{Axes, Env, Kind, LastStep, Point};
-use graph::ops::Gemm;
-use ir::names::{BlockName, MAIN, product};
-use ir::{BufferId, Expr, ProgramBuilder, Reducer};
+use graph::ops::{Gemm, MatMulBlocks};
+use ir::names::{BLOCK_SUMS, BlockName, MAIN, TERM_SUMS, product};
+use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 /// The block `main`, and `out` behind it.
 pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
@@ -65,6 +65,68 @@ pub(super) fn product(env: &Env, b: &mut ProgramBuilder, name: BlockName) -> (Bu
         },
     );
     (sums, axes)
+}
+
+/// main [m, n] = sum over blocks q of (block_sums [m, n, q] - zero term_sums [m, q]) scale, so
+/// that the sum over the terms of a block is of packed numbers as they are.
+pub(super) fn matmul_blocks(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    weights: MatMulBlocks,
+) -> (BufferId, Kind) {
+    let [x, packed, scales, zeros] = [0, 1, 2, 3].map(|i| env.operand(i));
+    let (m, n, k) = (env.shape[0], env.shape[1], x.shape()[1]);
+    let [block, bytes, parts] =
+        [weights.block, weights.bytes(), weights.in_byte()].map(|n| n as i64);
+    let (bits, blocks) = (weights.bits as i64, k / block);
+    let [row, column, q] = [
+        (product::ROW.as_str(), m),
+        (product::COLUMN.as_str(), n),
+        (product::BLOCK.as_str(), blocks),
+    ];
+    let term_sums = b.reduce(
+        TERM_SUMS.as_str(),
+        &[row, q],
+        &[(product::TERM.as_str(), block)],
+        Reducer::Sum,
+        |o, t| x.at(vec![o[0].clone(), &o[1] * block + &t[0]]),
+    );
+    let block_sums = b.reduce(
+        BLOCK_SUMS.as_str(),
+        &[row, column, q],
+        &[
+            (product::BYTE.as_str(), bytes),
+            (product::PART.as_str(), parts),
+        ],
+        Reducer::Sum,
+        |o, t| {
+            let term = &o[2] * block + &t[1] * bytes + &t[0];
+            let byte = packed.at(vec![o[2].clone(), t[0].clone(), o[1].clone()]);
+            let first = (&t[1] * bits).cast(DType::I32);
+            let low = Expr::binary(BinaryOp::Shr, byte.cast(DType::I32), first);
+            let mask = Expr::constant(f64::from((1i32 << bits) - 1), DType::I32);
+            let number = Expr::binary(BinaryOp::BitAnd, low, mask);
+            x.at(vec![o[0].clone(), term]) * number.cast(DType::F32)
+        },
+    );
+    let axes = env.named_axes([product::ROW, product::COLUMN]);
+    let acc = b.reduce(MAIN.as_str(), &axes.list(), &[q], Reducer::Sum, |o, t| {
+        let (m, n, q) = (&o[0], &o[1], &t[0]);
+        let place = vec![q.clone(), n.clone()];
+        let zero = zeros.load(&Point::plain(place.clone())).cast(DType::F32);
+        let sums = Expr::load(block_sums, vec![m.clone(), n.clone(), q.clone()]);
+        let terms = Expr::load(term_sums, vec![m.clone(), q.clone()]);
+        (sums - zero * terms) * scales.at(place)
+    });
+    let result = env.conclude(b, acc, &axes, None);
+    let kind = Kind::new("dense_packed")
+        .arg("m", m)
+        .arg("n", n)
+        .arg("k", k)
+        .arg("bits", bits)
+        .arg("block", block)
+        .flops(2.0 * (m * n) as f64 * k as f64);
+    (result, kind)
 }
 
 /// main [m, n] = sum over k; scaling and the addend are in `out`.

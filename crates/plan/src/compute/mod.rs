@@ -141,6 +141,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::ConvTranspose(c) => conv_transpose::conv_transpose(env, b, c),
         Op::Col2Im(c) => conv_transpose::col2im(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
+        Op::MatMulBlocks(m) => matmul::matmul_blocks(env, b, *m),
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Contract(c) => contract::contract(env, b, c),
         Op::Pool(p) => pool::pool(env, b, p),
@@ -688,6 +689,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
     match op {
         Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) => &["X", "W", "B"],
         Op::MatMul | Op::MatMulInteger | Op::Contract(_) => &["A", "B"],
+        Op::MatMulBlocks(_) => &["A", "B", "scales", "zeros"],
         Op::Gemm(_) => &["A", "B", "C"],
         Op::LayerNorm(_) => &["X", "scale", "shift"],
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => &["X", "I"],

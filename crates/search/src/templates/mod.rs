@@ -13,6 +13,7 @@ mod halves;
 mod im2row;
 mod int8;
 mod nest;
+mod packed;
 pub mod registers;
 mod rows;
 mod stages;
@@ -115,6 +116,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     if !found.sketches.is_empty() {
         return found;
     }
+    found.extend(of(packed::sketches));
     let mut rules = of(rules::sketches);
     if allowed.space == SpaceKind::All && rules::share_terms(&rules.sketches) {
         found.extend(std::mem::take(&mut rules));

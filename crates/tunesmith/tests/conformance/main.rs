@@ -7,6 +7,7 @@
 #[path = "../compiled/mod.rs"]
 mod compiled;
 mod extreme;
+mod few_bits;
 mod halves;
 mod judge;
 mod layers;
