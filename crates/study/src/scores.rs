@@ -628,6 +628,25 @@ mod tests {
     }
 
     #[test]
+    fn trees_rank_the_points_of_a_program_that_they_do_not_know() {
+        let of = |i: u32| Judged {
+            program: i.to_string(),
+            ..task(f64::from(1 + i))
+        };
+        let tasks: Vec<Judged> = (0..8).map(of).collect();
+        let scored = by_time_ratios(&tasks).unwrap();
+        assert!(scored.mean(|j| j.spearman) > 0.8, "{scored:?}");
+        assert!(scored.geometric(|j| j.gain.unwrap()) > 1.0, "{scored:?}");
+        assert_eq!(
+            saved_time_ratios(&tasks).unwrap(),
+            saved_time_ratios(&tasks).unwrap()
+        );
+        let unknown = |t: Judged| Judged { default: None, ..t };
+        let unknown: Vec<Judged> = tasks.into_iter().map(unknown).collect();
+        assert!(saved_time_ratios(&unknown).is_err());
+    }
+
+    #[test]
     fn kinds_have_the_judgements_of_their_tasks() {
         let of = |kind: &str| Judged {
             kind: kind.into(),

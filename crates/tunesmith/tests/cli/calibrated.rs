@@ -157,7 +157,14 @@ fn rates_are_fitted_on_records_and_used_beside_their_store() {
     assert_eq!(usual["fitted"], Value::Null);
     let n = usual["points"].as_u64().unwrap();
     assert!(n > 2, "{usual}");
-    let text = p.ok(&calibrate(&["--least-points", "2"]));
+    let text = p.ok(&calibrate(&[
+        "--least-points",
+        "2",
+        "--points-out",
+        "points.json",
+    ]));
+    // The points are those of `study static`.
+    p.ok(&["study", "static", "points.json", "--learn", "trees"]);
     assert!(
         text.contains("--force") && text.contains("nothing was written"),
         "{text}"
