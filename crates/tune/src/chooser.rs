@@ -251,9 +251,13 @@ impl<'a> Chooser<'a> {
         let scorer = &self.scorer;
         let corrected =
             scorer.simulator.is_none() && scorer.rates == Score::USUAL && knows(self.target);
-        let (ratio, least_gain): (&dyn Fn(&Ranked) -> Option<f64>, f64) = match corrected {
-            true => (&learned, LEAST_GAIN),
-            false => (&|r| Some(r.cost / default.cost), LEAST_GAIN_OF_SCORES),
+        let ratio = |r: &Ranked| match corrected {
+            true => learned(r),
+            false => Some(r.cost / default.cost),
+        };
+        let least_gain = match corrected {
+            true => LEAST_GAIN,
+            false => LEAST_GAIN_OF_SCORES,
         };
         let all = s.best.iter().filter_map(|r| Some((ratio(r)?, r)));
         let (least, first) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
