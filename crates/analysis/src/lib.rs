@@ -17,6 +17,7 @@ mod movement;
 mod paths;
 mod pipeline;
 mod rates;
+mod ratio;
 mod regions;
 mod score;
 mod text;
@@ -30,5 +31,6 @@ pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, Loop
 pub use movement::{Cache, Movement, movement};
 pub use pipeline::{Cycles, cycles};
 pub use rates::{RATES_START, Rates, Reached, Unreadable};
+pub use ratio::{RATIOS, ratios};
 pub use score::{Score, Terms};
 pub use text::{print, print_movement};

@@ -3,10 +3,14 @@
 //! The fitted scores learn from the points of all programs but one, and are judged on that one. The
 //! default score has fixed rates.
 
-use analysis::{Class, Features, Score};
-use learn::{Network, Training, non_negative_least_squares, spearman, top_ratio};
+use analysis::{Class, Features, RATIOS, Score, ratios};
+use learn::{
+    Examples, Network, Objective, Training, TreeSettings, Trees, non_negative_least_squares,
+    spearman, top_ratio,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tune::chooser::{LEAST_GAIN, LEAST_GAIN_OF_SCORES};
 use tune::{Error, Result};
 
 /// The tasks of one file of `study rank --json`.
@@ -25,11 +29,16 @@ struct Task {
     program: String,
     kind: String,
     default: Option<usize>,
+    /// Whether constants came from memory.
+    #[serde(default)]
+    from_memory: bool,
     points: Vec<Point>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Point {
+    #[serde(default)]
+    sketch: String,
     features: Option<Features>,
     ns: Option<u64>,
     /// How it failed.
@@ -43,9 +52,13 @@ pub struct Judged {
     /// Of operator: the name of the task's program.
     pub kind: String,
     features: Vec<Features>,
+    /// The names of their sketches.
+    sketches: Vec<String>,
     ns: Vec<f64>,
     /// The position of the default among them.
     default: Option<usize>,
+    /// Whether constants came from memory.
+    from_memory: bool,
 }
 
 /// Fewest points of a task that ranks are computed of.
@@ -54,20 +67,28 @@ pub const FEWEST: usize = 12;
 pub const GHZ: f64 = 3.4;
 
 impl Judged {
+    /// Whether ranks can be computed of its points.
+    pub fn has_enough(&self) -> bool {
+        self.ns.len() >= FEWEST
+    }
+
     /// Points that were read and timed (in ns), of which none is known to be the default.
     pub fn new(program: String, kind: String, points: Vec<(Features, u64)>) -> Judged {
-        let (features, ns) = points.into_iter().map(|(f, ns)| (f, ns as f64)).unzip();
+        let (features, ns): (Vec<_>, Vec<_>) =
+            points.into_iter().map(|(f, ns)| (f, ns as f64)).unzip();
         Judged {
             program,
             kind,
+            sketches: vec![String::new(); ns.len()],
             features,
             ns,
             default: None,
+            from_memory: false,
         }
     }
 }
 
-/// Reads a file of `study rank --json`. Tasks with few points are left out. A point that failed takes
+/// Reads a file of `study rank --json`. Tasks with one point are left out. A point that failed takes
 /// as long as the slowest of its task.
 ///
 /// # Errors
@@ -83,8 +104,10 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
             program: t.task.program,
             kind: t.task.kind,
             features: vec![],
+            sketches: vec![],
             ns: vec![],
             default: None,
+            from_memory: t.task.from_memory,
         };
         for (i, p) in t.task.points.into_iter().enumerate() {
             let ns = p.ns.or(worst.filter(|_| p.failed.is_some()));
@@ -95,13 +118,14 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
                     j.default = Some(j.ns.len());
                 }
                 j.features.push(f);
+                j.sketches.push(p.sketch);
                 j.ns.push(ns as f64);
             }
         }
         j
     };
     let all = ranked.tasks.into_iter().map(judged);
-    Ok(all.filter(|j| j.ns.len() >= FEWEST).collect())
+    Ok(all.filter(|j| j.ns.len() > 1).collect())
 }
 
 /// How a score ranks the points of one task.
@@ -119,7 +143,7 @@ pub struct Judgement {
     /// The first choice over the best of all.
     pub first: f64,
     /// The default over what is chosen: the first choice if its score is less than the default's by
-    /// [`tune::chooser::LEAST_GAIN`], else the default.
+    /// [`tune::chooser::LEAST_GAIN`] or [`LEAST_GAIN_OF_SCORES`], else the default.
     pub gain: Option<f64>,
 }
 
@@ -167,13 +191,18 @@ impl Scored {
 }
 
 fn judgement(task: &Judged, scores: &[f64]) -> Judgement {
+    judgement_with(task, scores, LEAST_GAIN_OF_SCORES)
+}
+
+/// As [`judgement`], where a choice has to be better than the default by a share.
+fn judgement_with(task: &Judged, scores: &[f64], least_gain: f64) -> Judgement {
     let best = task.ns.iter().copied().fold(f64::INFINITY, f64::min);
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     let first = order[0];
     let of_10 = order.iter().take(10).map(|i| task.ns[*i]);
     let gain = task.default.map(|d| {
-        let better = scores[first] < (1.0 - tune::chooser::LEAST_GAIN) * scores[d];
+        let better = scores[first] < (1.0 - least_gain) * scores[d];
         if better {
             task.ns[d] / task.ns[first]
         } else {
@@ -345,6 +374,88 @@ fn network(train: &[&Judged]) -> Result<impl Fn(&Features) -> f64 + use<>> {
     Ok(move |f: &Features| network.predict(&logarithms(f)))
 }
 
+/// Trees of the times of points over that of their task's default ([`tune::time_ratio`]). What takes long weighs less: no
+/// choice depends on how slow it is.
+///
+/// # Errors
+/// If no task has a default among its points.
+fn time_ratios(tasks: &[&Judged]) -> Result<Trees> {
+    let (mut rows, mut y, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+    for t in tasks {
+        for (i, row) in t.ratios().into_iter().enumerate() {
+            let Some((row, default)) = row.zip(t.default) else {
+                continue;
+            };
+            let log = (t.ns[i] / t.ns[default]).ln();
+            rows.push(row);
+            y.push(log.clamp(-1.0, 1.0));
+            weights.push((-2.0 * log.clamp(0.0, 2.0)).exp() / (t.ns.len() as f64).sqrt());
+        }
+    }
+    let settings = TreeSettings {
+        rounds: 150,
+        row_share: 0.5,
+        column_share: 0.4,
+        lambda: 1.0,
+        min_child_weight: 1.0,
+        ..TreeSettings::simulators(Objective::SquaredError, 1)
+    };
+    let examples = Examples {
+        weights: Some(&weights),
+        ..Examples::of(&rows, &y)
+    };
+    Trees::fitted(&examples, &settings).map_err(|e| Error::new(e.to_string()))
+}
+
+/// The text of [`time_ratios`] of all tasks, as [`tune::time_ratio`] has it.
+///
+/// # Errors
+/// As [`time_ratios`].
+pub fn saved_time_ratios(tasks: &[Judged]) -> Result<String> {
+    let trees = time_ratios(&tasks.iter().collect::<Vec<_>>())?;
+    Ok(learn::save(&trees, RATIOS))
+}
+
+impl Judged {
+    /// Every point against the default: [`analysis::ratios`].
+    fn ratios(&self) -> Vec<Option<Vec<f64>>> {
+        let against = |(f, sketch): (&Features, &String)| {
+            let d = self.default?;
+            ratios(
+                f,
+                &self.features[d],
+                self.from_memory,
+                *sketch == self.sketches[d],
+            )
+        };
+        self.features
+            .iter()
+            .zip(&self.sketches)
+            .map(against)
+            .collect()
+    }
+}
+
+/// How such trees, made without a task's program, rank its points; of tasks whose default is among the points.
+fn by_time_ratios(tasks: &[Judged]) -> Result<Scored> {
+    let one = |t: &Judged| {
+        let others = tasks.iter().filter(|o| o.program != t.program);
+        let trees = time_ratios(&others.collect::<Vec<_>>())?;
+        let predicted = t.ratios().into_iter();
+        let predicted = predicted.map(|r| r.map_or(1.0, |r| trees.predict(&r).exp()));
+        Ok(judgement_with(
+            t,
+            &predicted.collect::<Vec<_>>(),
+            LEAST_GAIN,
+        ))
+    };
+    let with_default = tasks.iter().filter(|t| t.default.is_some());
+    Ok(Scored {
+        score: "trees, times over the default's".into(),
+        tasks: with_default.map(one).collect::<Result<_>>()?,
+    })
+}
+
 /// Scores of every point of a task.
 fn of_points(task: &Judged, score: impl Fn(&Features) -> f64) -> Vec<f64> {
     task.features.iter().map(score).collect()
@@ -425,6 +536,9 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
             tasks: tasks.iter().map(one).collect::<Result<_>>()?,
         });
     }
+    if tasks.iter().any(|t| t.default.is_some()) {
+        found.push(by_time_ratios(tasks)?);
+    }
     Ok(found)
 }
 
@@ -450,6 +564,8 @@ mod tests {
             program: "p".into(),
             kind: "k".into(),
             features: features.collect(),
+            sketches: vec!["s".into(); 20],
+            from_memory: false,
             ns: cycles.iter().map(|c| scale * c).collect(),
             default: Some(10),
         }
@@ -509,6 +625,25 @@ mod tests {
         let worse = by_rates("lines alone", &worse, &tasks);
         assert!(others.ranks_no_worse(&worse) && !worse.ranks_no_worse(&others));
         assert!(left_out("fitted", &tasks[..1]).unwrap().is_none());
+    }
+
+    #[test]
+    fn trees_rank_the_points_of_a_program_that_they_do_not_know() {
+        let of = |i: u32| Judged {
+            program: i.to_string(),
+            ..task(f64::from(1 + i))
+        };
+        let tasks: Vec<Judged> = (0..8).map(of).collect();
+        let scored = by_time_ratios(&tasks).unwrap();
+        assert!(scored.mean(|j| j.spearman) > 0.8, "{scored:?}");
+        assert!(scored.geometric(|j| j.gain.unwrap()) > 1.0, "{scored:?}");
+        assert_eq!(
+            saved_time_ratios(&tasks).unwrap(),
+            saved_time_ratios(&tasks).unwrap()
+        );
+        let unknown = |t: Judged| Judged { default: None, ..t };
+        let unknown: Vec<Judged> = tasks.into_iter().map(unknown).collect();
+        assert!(saved_time_ratios(&unknown).is_err());
     }
 
     #[test]

@@ -8,12 +8,13 @@ use crate::compile::{Builders, Defaults, Warning, defaults};
 use crate::error::Result;
 use crate::evaluator::Reading;
 use crate::knobs::{knob, number};
-use crate::known::Requirements;
+use crate::known::{Requirements, from_memory};
 use crate::machine::{Limits, target_key};
 use crate::observer::Observer;
 use crate::run::{Log, Run, TaskSearch};
 use crate::scorer::Scorer;
-use crate::search::{OfPlan, Search};
+use crate::search::{OfPlan, Ranked, Search};
+use crate::time_ratio::{knows, time_ratio};
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
 use crate::{Options, StopRule};
@@ -26,9 +27,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use worker::Stop;
 
-/// The default of a task stays unless another candidate's score is less by this share. A search finds
-/// candidates whose scores err most to their advantage, so the share is above the errors of scores (ADR 0034).
-pub const LEAST_GAIN: f64 = 0.15;
+/// The default of a task stays unless another candidate is predicted to take less time by this share. A search finds
+/// candidates whose predictions err most to their advantage, so the share is above their errors (ADR 0034).
+pub const LEAST_GAIN: f64 = 0.08;
+
+/// The share where nothing but scores says what is less.
+pub const LEAST_GAIN_OF_SCORES: f64 = 0.15;
 
 /// Candidates of a task that a search measures first, as their scores are the least.
 const SEEDS: usize = 5;
@@ -59,6 +63,17 @@ pub struct Scored {
     pub score: f64,
 }
 
+impl Scored {
+    /// None if the candidate was not replayed.
+    fn of(ranked: &Ranked) -> Option<Scored> {
+        Some(Scored {
+            point: ranked.trial.point.clone(),
+            candidate: ranked.trial.candidate.clone()?,
+            score: ranked.cost,
+        })
+    }
+}
+
 /// What was read of a task.
 #[derive(Clone, Debug)]
 pub struct TaskScores {
@@ -67,6 +82,8 @@ pub struct TaskScores {
     pub default_score: Option<f64>,
     /// Candidates that differ, the least score first.
     pub best: Vec<Scored>,
+    /// The one that is clearly better than the default, if any is.
+    pub better: Option<Scored>,
     /// Candidates that were read, or could not be built.
     pub trials: u64,
     /// That the default is not the one that its template meant.
@@ -74,20 +91,14 @@ pub struct TaskScores {
 }
 
 impl TaskScores {
-    /// The candidate of least score, if it is clearly better than the default.
-    fn better(&self) -> Option<&Scored> {
-        let most = (1.0 - LEAST_GAIN) * self.default_score?;
-        self.best.first().filter(|b| b.score < most)
-    }
-
-    /// The candidate of least score, if it is clearly better than the default; else the default.
+    /// The candidate that is clearly better than the default, else the default.
     pub fn chosen(&self) -> &Candidate {
-        self.better().map_or(&self.default, |b| &b.candidate)
+        self.better.as_ref().map_or(&self.default, |b| &b.candidate)
     }
 
     /// The score of [`TaskScores::chosen`].
     pub fn chosen_score(&self) -> Option<f64> {
-        let better = self.better().map(|b| b.score);
+        let better = self.better.as_ref().map(|b| b.score);
         better.or(self.default_score)
     }
 }
@@ -208,9 +219,49 @@ impl<'a> Chooser<'a> {
         builders.limit = options.build_limit;
         run.search(Some(&mut builders), observer)?;
         let one = |(of_task, default): (&TaskSearch, Defaults)| {
-            scores(&run.searches[of_task.search], default)
+            self.scores(&run.searches[of_task.search], default)
         };
         Ok(of_tasks.iter().zip(defaults).map(one).collect())
+    }
+
+    /// What a search found. A candidate that reads exactly like the default stands for it.
+    fn scores(&self, s: &Search, mut default: Defaults) -> TaskScores {
+        let is_default = |r: &&Ranked| r.trial.candidate.as_ref() == Some(&default.candidates[0]);
+        let of_default = s.best.iter().find(is_default);
+        let better = of_default.and_then(|d| self.better(s, d));
+        TaskScores {
+            default_score: of_default.map(|d| d.cost),
+            better: better.and_then(Scored::of),
+            best: s.best.iter().filter_map(Scored::of).collect(),
+            trials: s.trials,
+            default: default.candidates.remove(0),
+            warnings: default.warnings,
+        }
+    }
+
+    /// The candidate of a search that is predicted to take least time, if that is clearly less than the default's.
+    fn better<'s>(&self, s: &'s Search, default: &Ranked) -> Option<&'s Ranked> {
+        let from_memory = from_memory(s.rotate_bytes, self.target);
+        let learned = |r: &Ranked| {
+            let (own, its) = (r.trial.read.as_ref()?, default.trial.read.as_ref()?);
+            let same_sketch = r.trial.point.sketch == default.trial.point.sketch;
+            time_ratio(&own.features, &its.features, from_memory, same_sketch)
+        };
+        // The trees correct the usual score, on the processors that they learned from.
+        let scorer = &self.scorer;
+        let corrected =
+            scorer.simulator.is_none() && scorer.rates == Score::USUAL && knows(self.target);
+        let ratio = |r: &Ranked| match corrected {
+            true => learned(r),
+            false => Some(r.cost / default.cost),
+        };
+        let least_gain = match corrected {
+            true => LEAST_GAIN,
+            false => LEAST_GAIN_OF_SCORES,
+        };
+        let all = s.best.iter().filter_map(|r| Some((ratio(r)?, r)));
+        let (least, first) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least < 1.0 - least_gain).then_some(first)
     }
 
     fn options(&self) -> Options {
@@ -242,24 +293,4 @@ fn point_of_default(s: &Search, task: &Task, default: &Candidate) -> Option<Poin
     let point = Point { sketch, values };
     let found = s.space.candidate(&task.program, &point).ok()?;
     (found == *default).then_some(point)
-}
-
-/// What a search found. A candidate that reads exactly like the default stands for it.
-fn scores(s: &Search, mut default: Defaults) -> TaskScores {
-    let best = s.best.iter().filter_map(|b| {
-        Some(Scored {
-            point: b.trial.point.clone(),
-            candidate: b.trial.candidate.clone()?,
-            score: b.cost,
-        })
-    });
-    let best: Vec<Scored> = best.collect();
-    let of_default = best.iter().find(|b| b.candidate == default.candidates[0]);
-    TaskScores {
-        default: default.candidates.remove(0),
-        default_score: of_default.map(|b| b.score),
-        best,
-        trials: s.trials,
-        warnings: default.warnings,
-    }
 }

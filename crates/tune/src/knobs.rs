@@ -280,7 +280,7 @@ pub static KNOBS: &[Knob] = &[
         name: "choose",
         kind: "default, static",
         default: "default",
-        doc: "What `compile` takes for tasks that nothing was measured of. default: the default schedule; static: candidates are read for --choose-time, and the one of least score is taken if it is clearly better",
+        doc: "What `compile` takes for tasks that nothing was measured of. default: the default schedule; static: candidates are read for --choose-time, and the one that is predicted to be fastest is taken if it is clearly better",
         source: "ADR 0034",
         affects_code: true,
     },

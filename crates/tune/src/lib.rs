@@ -55,6 +55,7 @@ pub mod source;
 mod start;
 pub mod stretches;
 pub mod threads;
+pub mod time_ratio;
 mod trial;
 mod watch;
 mod workers;

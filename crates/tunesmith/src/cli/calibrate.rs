@@ -13,12 +13,14 @@ use build::ReadOptions;
 use ir::Target;
 use plan::{Plan, Task};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice::from_ref;
 use store::{RecordPlace, Store};
 use study::scores::{FEWEST, GHZ, Judged, Scored, by_rates, fitted, left_out};
 use tune::calibration::{TimedCandidate, distinct, spread, times};
-use tune::compile::Builders;
+use tune::compile::{Builders, defaults};
 use tune::machine::target_key;
 use tune::{Error, Host, Observer, Result, unix_ms};
 
@@ -49,6 +51,9 @@ pub struct Args {
     /// The file for the rates [default: beside the store, where every command finds those of this machine]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Also write all points that were read, the defaults among them, as `study static` reads them
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE")]
+    points_out: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -102,7 +107,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut progress = Progress::new("calibrate", a.json);
     let read = read(&host, &target, &cpu, &timed, &mut progress);
     progress.finish();
-    let (counted, judged) = enough(a, read?)?;
+    let read = read?;
+    if let Some(path) = &a.points_out {
+        let points = points(a, &plans, &read, &target)?.to_string();
+        let written = std::fs::write(path, points);
+        written.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+    }
+    let (counted, judged) = enough(a, read)?;
     let usual = by_rates("usual rates", &Score::USUAL, &judged);
     let others = left_out("fitted, each task left out", &judged)?;
     let rates = fitted(&judged, GHZ)?.rounded();
@@ -163,19 +174,19 @@ fn timed<'t>(
     store: &Store,
     tasks: &[&'t Task],
 ) -> Result<Vec<(&'t Task, Vec<TimedCandidate>)>> {
-    let (target, machine) = (target_key(target).text(), host.machine.fingerprint());
+    let (of_target, machine) = (target_key(target).text(), host.machine.fingerprint());
     let (mut found, mut most, mut older) = (Vec::new(), 0, 0);
     for task in tasks {
         let place = RecordPlace {
             task: &task.key,
-            target: &target,
+            target: &of_target,
             machine: &machine,
         };
         let known = times(store, &place, a.model.tolerance)?;
         most = most.max(known.timed.len());
         older += known.other_toolchain;
         if known.timed.len() >= a.least_points {
-            found.push((*task, spread(known.timed, a.points)));
+            found.push((*task, spread_with_default(a, task, target, known.timed)?));
         }
     }
     if found.is_empty() {
@@ -186,6 +197,23 @@ fn timed<'t>(
         ));
     }
     Ok(found)
+}
+
+/// Some candidates of a task, spread over their times, and its default if that was timed.
+fn spread_with_default(
+    a: &Args,
+    task: &Task,
+    target: &Target,
+    timed: Vec<TimedCandidate>,
+) -> Result<Vec<TimedCandidate>> {
+    let default = defaults(from_ref(task), target, a.model.accuracy)?;
+    let is_default = |t: &TimedCandidate| t.candidate == default.candidates[0];
+    let default = timed.iter().find(|t| is_default(t)).cloned();
+    let mut chosen = spread(timed, a.points);
+    if !chosen.iter().any(is_default) {
+        chosen.extend(default);
+    }
+    Ok(chosen)
 }
 
 /// That there is too little to fit on, and how to get more. `older` times are of code that another
@@ -213,7 +241,32 @@ fn too_few(a: &Args, known: &str, older: usize) -> Error {
 /// A task with what was read of its candidates, and their times.
 struct ReadTask<'t> {
     task: &'t Task,
-    points: Vec<(analysis::Features, u64)>,
+    points: Vec<(TimedCandidate, analysis::Features)>,
+}
+
+/// The points of all tasks as `study rank --json` has them.
+fn points(a: &Args, plans: &[Plan], read: &[ReadTask<'_>], target: &Target) -> Result<Value> {
+    let mut tasks = Vec::new();
+    for r in read {
+        let default = defaults(from_ref(r.task), target, a.model.accuracy)?;
+        let is_default = |p: &(TimedCandidate, _)| p.0.candidate == default.candidates[0];
+        let plan = plans
+            .iter()
+            .find(|p| p.tasks.iter().any(|t| t.key == r.task.key));
+        let from_memory = plan.is_some_and(|p| p.bytes_between_uses() > target.llc_bytes());
+        let points = r.points.iter().map(|(t, features)| {
+            json!({"sketch": t.candidate.algorithm, "ns": t.ns, "features": features})
+        });
+        tasks.push(json!({"task": {
+            "program": plan.map(|p| &p.name),
+            "task": r.task.title(),
+            "kind": r.task.program.name,
+            "default": r.points.iter().position(is_default),
+            "from_memory": from_memory,
+            "points": points.collect::<Vec<_>>(),
+        }}));
+    }
+    Ok(json!({ "tasks": tasks }))
 }
 
 /// Has builders read the candidates of all tasks.
@@ -246,7 +299,7 @@ fn read<'t>(
         points: all
             .iter()
             .zip(features.by_ref())
-            .filter_map(|(t, r)| Some((r?.features, t.ns)))
+            .filter_map(|(t, r)| Some((t.clone(), r?.features)))
             .collect(),
     });
     Ok(tasks.collect())
@@ -268,7 +321,7 @@ fn enough(a: &Args, read: Vec<ReadTask<'_>>) -> Result<(Vec<CountedTask>, Vec<Ju
         judged.push(Judged::new(
             r.task.title(),
             r.task.program.name.clone(),
-            r.points,
+            r.points.into_iter().map(|(t, f)| (f, t.ns)).collect(),
         ));
     }
     if judged.is_empty() {

@@ -157,7 +157,16 @@ fn rates_are_fitted_on_records_and_used_beside_their_store() {
     assert_eq!(usual["fitted"], Value::Null);
     let n = usual["points"].as_u64().unwrap();
     assert!(n > 2, "{usual}");
-    let text = p.ok(&calibrate(&["--least-points", "2"]));
+    let text = p.ok(&calibrate(&[
+        "--least-points",
+        "2",
+        "--points-out",
+        "points.json",
+    ]));
+    let points = std::fs::read_to_string(folder.path().join("points.json")).unwrap();
+    let points: Value = serde_json::from_str(&points).unwrap();
+    let of_task = points["tasks"][0]["task"]["points"].as_array().unwrap();
+    assert!(of_task.len() as u64 >= n, "{points}");
     assert!(
         text.contains("--force") && text.contains("nothing was written"),
         "{text}"

@@ -156,6 +156,9 @@ fn recorded_points_are_judged_again() {
         p.ok(&["study", "static", "points.json", "--tasks"])
             .contains("without lines")
     );
+    p.ok(&["study", "static", "points.json", "--learn", "trees"]);
+    let trees = std::fs::read_to_string(folder.path().join("trees")).unwrap();
+    assert!(trees.starts_with("tunesmith-model"), "{trees}");
     let error = p.error(&["study", "static", "/dev/null"]);
     assert!(error.contains("study rank"), "{error}");
 }

@@ -4,7 +4,7 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use study::scores::{GHZ, Judged, Scored, fitted, judge, read};
+use study::scores::{GHZ, Judged, Scored, fitted, judge, read, saved_time_ratios};
 use tune::{Error, Result};
 
 /// How well static scores rank the points that `study rank --json` measured: the default score, the
@@ -20,6 +20,9 @@ pub struct Args {
     /// Also print the default score's figures of every task
     #[arg(long)]
     tasks: bool,
+    /// Judge nothing, but write trees that predict times over the default's, learned from all tasks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tasks", "json"])]
+    learn: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -32,6 +35,11 @@ pub fn run(a: &Args) -> Result<()> {
         let text = text.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
         tasks.extend(read(&text)?);
     }
+    if let Some(path) = &a.learn {
+        let written = std::fs::write(path, saved_time_ratios(&tasks)?);
+        return written.map_err(|e| Error::new(format!("{}: {e}", path.display())));
+    }
+    tasks.retain(Judged::has_enough);
     let scores = judge(&tasks)?;
     if a.json {
         let kinds = scores.first().map(Scored::by_kind).unwrap_or_default();
