@@ -18,10 +18,11 @@ mod behind;
 mod sections;
 
 use crate::builder::BuildModelError;
+use crate::constants::{Blob, Buffer, Constant, ConstantMemory};
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
-use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
+use crate::model::{CompiledModel, Manifest};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};

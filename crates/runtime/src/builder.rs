@@ -7,14 +7,15 @@
 
 use crate::abi::KernelFailure;
 use crate::choices::without_unused_constants;
+use crate::constants::{Blob, Buffer, Constant, gathered};
 use crate::derived::{Derivation, run_prepare};
 use crate::elf::ElfError;
 use crate::guard::CanaryError;
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::lifetimes::{overlap, place_activations, root};
 use crate::model::{
-    Alternative, Blob, Buffer, Call, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
-    ModelStep, State, StepGroup, StepId, TensorId, TensorInfo, TensorPlace, gathered,
+    Alternative, Call, CompiledModel, Inconsistent, KernelId, Manifest, ModelStep, State,
+    StepGroup, StepId, TensorId, TensorInfo, TensorPlace,
 };
 use crate::pool::Pool;
 use std::collections::{BTreeSet, HashMap};

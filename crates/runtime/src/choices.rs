@@ -1,11 +1,11 @@
 //! Choices among the alternatives of a model's steps: which ones there are, and what is left of a model
 //! once they are made.
 
+use crate::constants::{Constant, gathered};
 use crate::derived::Derivation;
 use crate::lifetimes::{place_activations, root};
 use crate::model::{
-    Alternative, Call, CompiledModel, Constant, KernelId, Manifest, ModelStep, TensorId,
-    TensorPlace, gathered,
+    Alternative, Call, CompiledModel, KernelId, Manifest, ModelStep, TensorId, TensorPlace,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,10 +7,11 @@
 use crate::abi::KernelFailure;
 use crate::artifact::LoadError;
 use crate::builder::BuildModelError;
+use crate::constants::{Blob, Buffer};
 use crate::elf::LoadedCode;
 use crate::guard::GuardedBuffer;
 use crate::kernel::{BuiltKernel, KernelParam, ParamRole};
-use crate::model::{Blob, Buffer, CompiledModel, Inconsistent, KernelId, Manifest};
+use crate::model::{CompiledModel, Inconsistent, KernelId, Manifest};
 use crate::pool::Pool;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -156,7 +157,7 @@ pub(crate) fn made(
 fn ranges(lengths: &[(u32, u64)]) -> Vec<Range<usize>> {
     let mut end = 0usize;
     let range = |(_, bytes): &(u32, u64)| {
-        let start = end.next_multiple_of(crate::model::CONSTANT_ALIGN);
+        let start = end.next_multiple_of(crate::constants::CONSTANT_ALIGN);
         end = start + *bytes as usize;
         start..end
     };

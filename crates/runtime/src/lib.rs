@@ -9,6 +9,7 @@ mod abi;
 mod artifact;
 mod builder;
 mod choices;
+mod constants;
 mod derived;
 pub mod dtype_name;
 mod elf;
@@ -35,14 +36,15 @@ pub use abi::{
 pub use artifact::{ARTIFACT_VERSION, LoadError, MAGIC as ARTIFACT_MAGIC, SaveError};
 pub use builder::{BoundKernel, BuildModelError, GroupId, ModelBuilder};
 pub use choices::FixedChoice;
+pub use constants::ConstantMemory;
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use link::{External, Image};
 pub use model::{
-    Alternative, Call, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepGroup,
-    StepId, TensorId, TensorInfo, TensorPlace,
+    Alternative, Call, CompiledModel, Inconsistent, KernelId, ModelStep, StepGroup, StepId,
+    TensorId, TensorInfo, TensorPlace,
 };
 pub use online::Selectors;
 pub use plan::{BufferUse, MemoryPlan, plan_memory};

@@ -7,9 +7,10 @@
 //! are, and whether a dimension may be padded, is the compiler's decision.
 
 use crate::artifact::LoadError;
+use crate::constants::{Blob, Constant, gathered};
 use crate::derived;
 use crate::kernel::BuiltKernel;
-use crate::model::{Blob, CompiledModel, Constant, Inconsistent, TensorId, TensorInfo, gathered};
+use crate::model::{CompiledModel, Inconsistent, TensorId, TensorInfo};
 use crate::pool::Pool;
 use crate::run::{RunError, SelectionKey};
 use serde::{Deserialize, Serialize};
