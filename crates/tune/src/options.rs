@@ -49,6 +49,8 @@ pub struct Options {
     /// Counts the joules of the run, if they are counted.
     pub energy: Option<Arc<Account>>,
     pub strategy: String,
+    /// Whether searches begin with a random point of each sketch in place of its default.
+    pub start_random: bool,
     /// Whether models of strategies know what lowered programs tell, and not decisions only.
     pub learn_loops: bool,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
@@ -161,6 +163,7 @@ impl Options {
             interrupt: Stop::default(),
             energy: None,
             strategy: text("strategy"),
+            start_random: knob("start").default == "random",
             learn_loops: knob("learn-loops").default == "on",
             budget: text("budget"),
             survey: SurveyRule::PAPER,
@@ -294,6 +297,7 @@ impl Options {
             audit,
             cold,
             learn_loops,
+            start_random,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -350,6 +354,7 @@ impl Options {
             "audit": audit,
             "cold_trained": cold.is_some(),
             "learn_loops": learn_loops,
+            "start_random": start_random,
         })
     }
 }
