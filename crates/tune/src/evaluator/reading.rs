@@ -8,7 +8,7 @@ use crate::known::from_memory;
 use crate::record;
 use crate::scorer::{Scorer, Seen};
 use crate::trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
-use build::{Read, ReadOptions};
+use build::ReadOptions;
 use measure::{PartTimes, Spent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -177,6 +177,7 @@ mod tests {
     use super::*;
     use crate::filter::tests::trial;
     use analysis::{Features, Score};
+    use build::Read;
     use ir::{Isa, Target};
 
     #[test]

@@ -125,14 +125,16 @@ pub fn filter(
 /// The verdicts that the filters of earlier runs gave, by filter and point.
 pub type Verdicts = HashMap<String, HashMap<Point, Verdict>>;
 
-/// The trials that one filter keeps, in its order and with their scores, and those that it drops with its reasons. It judges
-/// only the points of which it has not said before what it says of them.
+/// The trials that a filter keeps, in its order and with their scores, and those that it drops with its reasons.
+pub(crate) type Sifted = (Vec<(f64, Trial)>, Vec<(Trial, String)>);
+
+/// Has a filter judge trials, but for the points that it judged in an earlier run.
 pub(crate) fn sift(
     filter: &mut dyn Filter,
     context: &Context<'_>,
     trials: Vec<Trial>,
     before: &Verdicts,
-) -> (Vec<(f64, Trial)>, Vec<(Trial, String)>) {
+) -> Sifted {
     let before = before.get(filter.name());
     let known = |t: &Trial| before.and_then(|b| b.get(&t.point)).cloned();
     let new = trials.iter().filter(|t| known(t).is_none());
