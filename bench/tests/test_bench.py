@@ -88,6 +88,11 @@ class Tuners(unittest.TestCase):
         self.assertEqual(rows["funnel"]["s"]["mean"], math.inf)
         self.assertEqual(rows["funnel"]["curves"]["trials"][1], (2, 1, 1, 1))
 
+    def test_a_search_that_ran_out_of_candidates_does_not_end_the_others(self):
+        short, long, longer = [(1, 2.0)], [(1, 2.0), (4, 1.0)], [(2, 2.0), (5, 1.0)]
+        self.assertEqual(tuners.equal_seconds([short, long, longer], 2), 4)
+        self.assertEqual(tuners.equal_seconds([short, long], 3), 4)
+
     def test_a_model_is_near_once_all_its_tasks_are_measured(self):
         both = search(("t", 5, 1), ("u", 7, 2))
         both["trials"][1]["task"] = "u"
