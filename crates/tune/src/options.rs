@@ -320,25 +320,12 @@ impl Options {
             alternatives: _,
             columns_bytes: _,
         } = self;
-        let MeasureSettings {
-            policy,
-            batch: _,
-            devices,
-            oversubscribe,
-            constants,
-            lose,
-        } = measure;
-        json!({
+        let mut stored = measuring(measure);
+        let others = json!({
             "threads": threads,
             "overlap": overlap,
             "builders": builders,
             "rotate": rotate,
-            "measure": policy,
-            "measure_batch": measure.batch(),
-            "devices": devices,
-            "oversubscribe": oversubscribe,
-            "doppler": constants,
-            "lose": lose,
             "rank": rank,
             "drift": drift,
             "accuracy": accuracy.name(),
@@ -355,8 +342,32 @@ impl Options {
             "cold_trained": cold.is_some(),
             "learn_loops": learn_loops,
             "start_random": start_random,
-        })
+        });
+        if let (Value::Object(stored), Value::Object(others)) = (&mut stored, others) {
+            stored.extend(others);
+        }
+        stored
     }
+}
+
+/// What the store knows of how candidates are measured.
+fn measuring(measure: &MeasureSettings) -> Value {
+    let MeasureSettings {
+        policy,
+        batch: _,
+        devices,
+        oversubscribe,
+        constants,
+        lose,
+    } = measure;
+    json!({
+        "measure": policy,
+        "measure_batch": measure.batch(),
+        "devices": devices,
+        "oversubscribe": oversubscribe,
+        "doppler": constants,
+        "lose": lose,
+    })
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use store::{
-    Clock, Conditions, Cost, Draw, EventKind, Extra, HeldRun, Kept, Outcome, Run, Score, Skipped,
-    Store, Tell,
+    Clock, Conditions, Cost, Draw, EventKind, Extra, HeldRun, Kept, Outcome, Run, Score, Seen,
+    Skipped, Store, Tell,
 };
 
 /// Under which names a run says where its answers hold, who gives them and of what kind they are, which algorithms are
@@ -192,6 +192,19 @@ impl Replay {
         self.run = run.into();
     }
 
+    /// Takes what was read of a candidate with which a filter, or else the evaluator, compares others.
+    fn see(&mut self, seen: &Seen, read: Arc<Read>) {
+        match &seen.filter {
+            Some(filter) => {
+                let past = self.past.entry(filter.clone()).or_default();
+                past.noted.push(read);
+            }
+            None => {
+                self.reads.insert(seen.trial, read);
+            }
+        }
+    }
+
     /// Takes what a filter kept.
     fn keep(&mut self, kept: &Kept) {
         let infinite = |score: &Option<f64>| score.unwrap_or(f64::INFINITY);
@@ -320,14 +333,7 @@ impl Search {
                 let Ok(read) = serde_json::from_value::<Read>(s.read.clone()) else {
                     return Ok(false);
                 };
-                let read = Arc::new(read);
-                match &s.filter {
-                    Some(filter) => {
-                        let past = replay.past.entry(filter.clone()).or_default();
-                        past.noted.push(read);
-                    }
-                    None => drop(replay.reads.insert(s.trial, read)),
-                }
+                replay.see(s, Arc::new(read));
             }
             EventKind::Kept(kept) => replay.keep(kept),
             EventKind::Skipped(skipped) => replay.audit(skipped),
