@@ -189,6 +189,14 @@ impl Space {
             .collect()
     }
 
+    /// Puts a random point within the limits in the place of the default of each sketch.
+    pub fn forget_defaults(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        for sketch in 0..self.sketches.len() {
+            self.sketches[sketch].default = self.sample_in(sketch, &mut rng).values;
+        }
+    }
+
     /// The share of a sketch's points that are within its limits, by so many random ones.
     pub fn share_within_limits(&self, sketch: usize, draws: usize, seed: u64) -> f64 {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);

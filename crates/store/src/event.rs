@@ -107,6 +107,8 @@ kinds! {
     Budget = "budget",
     /// A filter dropped candidates.
     Skipped = "skipped",
+    /// A filter kept candidates.
+    Kept = "kept",
     /// DOPpler measured a batch.
     Doppler = "doppler",
     /// The CPU was found to run faster or slower than before.
@@ -200,7 +202,7 @@ pub struct Tell {
     pub extra: Extra,
 }
 
-/// A candidate that an evaluator compares later ones with: what a run that goes on needs to bring its evaluator to the same
+/// A candidate that an evaluator or a filter compares later ones with: what a run that goes on needs to bring it to the same
 /// state. It comes before the candidate's [`Tell`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
@@ -208,6 +210,9 @@ pub struct Seen {
     pub trial: u64,
     /// What was read of it, in the evaluator's form.
     pub read: Value,
+    /// The filter that compares; none if it is the evaluator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,
@@ -285,6 +290,20 @@ pub struct Skipped {
     /// Trials that the filter would have dropped as well, and that were evaluated to know how often it is right.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audited: Vec<u64>,
+    /// Fields of a newer version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Which candidates a filter kept: what a run that goes on needs so that the filter judges none of them again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub filter: String,
+    /// [`crate::Record::trial`].
+    pub trials: Vec<u64>,
+    /// The score of each of them, by which they were put in order. None is infinite; an empty list says that all are 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<Option<f64>>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,

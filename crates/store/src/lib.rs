@@ -47,7 +47,7 @@ pub use cost::Cost;
 pub use error::StoreError;
 pub use event::{
     Ask, Budget, Compared, Doppler, Draw, Event, EventKind, InModel, InModelDecision, InModelTotal,
-    Layouts, NewEvent, Reference, Revised, Score, Seen, Skipped, SurveyEpoch, Tell, Tried,
+    Kept, Layouts, NewEvent, Reference, Revised, Score, Seen, Skipped, SurveyEpoch, Tell, Tried,
 };
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
 pub use lock::HeldRun;

@@ -309,6 +309,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "start",
+        kind: "defaults, random",
+        default: "defaults",
+        doc: "What the search of each task begins with. defaults: the default of each sketch; random: a random point of each sketch in its place, for comparisons of strategies",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
         name: "learn-loops",
         kind: "on, off",
         default: "off",

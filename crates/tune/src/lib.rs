@@ -9,6 +9,7 @@
 //! happens, and the caller says which machine this is and where its worker programs are
 //! ([`Host`]).
 
+mod algorithms;
 mod arguments;
 mod bindings;
 mod bound;
@@ -84,11 +85,11 @@ pub use trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
 pub use worker::Stop;
 pub use workers::{Host, Workers, serve_worker_if_asked};
 
+use crate::algorithms::check_algorithms;
 use crate::chooser::Chooser;
 use crate::compile::Builders;
 use crate::energy::Stage;
 use crate::finish::Finish;
-use crate::search::check_algorithms;
 use measure::energy::own_cpu_s;
 use runtime::CompiledModel;
 use start::{Start, prepare};

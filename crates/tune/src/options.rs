@@ -49,6 +49,8 @@ pub struct Options {
     /// Counts the joules of the run, if they are counted.
     pub energy: Option<Arc<Account>>,
     pub strategy: String,
+    /// Whether searches begin with a random point of each sketch in place of its default.
+    pub start_random: bool,
     /// Whether models of strategies know what lowered programs tell, and not decisions only.
     pub learn_loops: bool,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
@@ -161,6 +163,7 @@ impl Options {
             interrupt: Stop::default(),
             energy: None,
             strategy: text("strategy"),
+            start_random: knob("start").default == "random",
             learn_loops: knob("learn-loops").default == "on",
             budget: text("budget"),
             survey: SurveyRule::PAPER,
@@ -294,6 +297,7 @@ impl Options {
             audit,
             cold,
             learn_loops,
+            start_random,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -316,25 +320,12 @@ impl Options {
             alternatives: _,
             columns_bytes: _,
         } = self;
-        let MeasureSettings {
-            policy,
-            batch: _,
-            devices,
-            oversubscribe,
-            constants,
-            lose,
-        } = measure;
-        json!({
+        let mut stored = measuring(measure);
+        let others = json!({
             "threads": threads,
             "overlap": overlap,
             "builders": builders,
             "rotate": rotate,
-            "measure": policy,
-            "measure_batch": measure.batch(),
-            "devices": devices,
-            "oversubscribe": oversubscribe,
-            "doppler": constants,
-            "lose": lose,
             "rank": rank,
             "drift": drift,
             "accuracy": accuracy.name(),
@@ -350,8 +341,33 @@ impl Options {
             "audit": audit,
             "cold_trained": cold.is_some(),
             "learn_loops": learn_loops,
-        })
+            "start_random": start_random,
+        });
+        if let (Value::Object(stored), Value::Object(others)) = (&mut stored, others) {
+            stored.extend(others);
+        }
+        stored
     }
+}
+
+/// What the store knows of how candidates are measured.
+fn measuring(measure: &MeasureSettings) -> Value {
+    let MeasureSettings {
+        policy,
+        batch: _,
+        devices,
+        oversubscribe,
+        constants,
+        lose,
+    } = measure;
+    json!({
+        "measure": policy,
+        "measure_batch": measure.batch(),
+        "devices": devices,
+        "oversubscribe": oversubscribe,
+        "doppler": constants,
+        "lose": lose,
+    })
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Records and events of the loop, in the store's terms.
 
 use crate::trial::Answer;
+use build::Read;
 use measure::Spent;
 use plan::Task;
 use runtime::BuiltKernel;
 use search::{Point, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Arg, Ask, Decision, EventKind, Extra, NewEvent, SpentByStage, TIMED, Tell, TimeSpent};
+use store::{
+    Arg, Ask, Decision, EventKind, Extra, NewEvent, Seen, SpentByStage, TIMED, Tell, TimeSpent,
+};
 
 pub fn unix_ms() -> u64 {
     SystemTime::now()
@@ -113,6 +116,17 @@ pub fn run_event(run: &str, kind: impl Into<EventKind>) -> NewEvent {
         task: None,
         kind: kind.into(),
     }
+}
+
+/// What the log says of a candidate that others are compared with, by a filter or else by the evaluator. A number without a form
+/// in JSON is in no log.
+pub fn seen(trial: u64, read: &Read, filter: Option<&str>) -> Option<Seen> {
+    Some(Seen {
+        trial,
+        read: serde_json::to_value(read).ok()?,
+        filter: filter.map(str::to_owned),
+        extra: Extra::new(),
+    })
 }
 
 /// What an ask chose, for the log.

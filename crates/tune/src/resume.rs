@@ -3,13 +3,15 @@
 //! The log has what a strategy was asked and told, in that order. A search that goes on asks and tells its strategy
 //! the same again, which takes no measurement, and so brings it to the state that it was in, models and random
 //! numbers included. No strategy has to save anything. Promises that the points after that are those that the run
-//! would have asked for; where the space or the strategy has changed, the search begins anew. Filters are told the
-//! same answers. What they choose by chance follows from the point, so it is the same, too.
+//! would have asked for; where the space or the strategy has changed, the search begins anew. Filters get to know what they
+//! kept, are told the same answers, and do not judge again what they judged. What they choose by chance follows from the
+//! point, so it is the same, too.
 //!
 //! A run holds a lock as long as its process lives. Nobody goes on from a run that is held.
 
 use crate::error::{Result, no_such};
-use crate::search::{Before, Search};
+use crate::filter::{Past, Verdict, Verdicts};
+use crate::search::{Before, Search, context};
 use crate::trial::{AnswerPlace, EarlierTrial, Trial};
 use build::Read;
 use search::{Point, Space};
@@ -18,7 +20,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use store::{
-    Clock, Conditions, Cost, Draw, EventKind, Extra, HeldRun, Outcome, Run, Score, Store, Tell,
+    Clock, Conditions, Cost, Draw, EventKind, Extra, HeldRun, Kept, Outcome, Run, Score, Seen,
+    Skipped, Store, Tell,
 };
 
 /// Under which names a run says where its answers hold, who gives them and of what kind they are, which algorithms are
@@ -150,7 +153,7 @@ fn unmeasured(o: &Outcome) -> bool {
 /// What became of the points of earlier runs, while they are gone through.
 #[derive(Default)]
 struct Replay {
-    /// Points by their numbers in the run that is gone through.
+    /// Points by their numbers in the run that is gone through. What the runs before left open has the first numbers there.
     points: BTreeMap<u64, Point>,
     /// Points that the strategy proposed, by call, in their order.
     open: Vec<Vec<Point>>,
@@ -164,16 +167,83 @@ struct Replay {
     earlier: BTreeMap<String, BTreeMap<u64, Point>>,
     /// What was read of candidates that were not told yet.
     reads: BTreeMap<u64, Arc<Read>>,
+    /// What filters said of the trials of the run that is gone through.
+    said: Vec<Said>,
+    /// What each filter did.
+    past: BTreeMap<String, Past>,
+}
+
+/// What a filter said of a trial, which has a point once the trial was answered or left open.
+struct Said {
+    filter: String,
+    trial: u64,
+    verdict: Verdict,
 }
 
 impl Replay {
     /// Goes on to the next run, before which these points were answered.
     fn begin<'p>(&mut self, run: &str, before: impl Iterator<Item = &'p Point>) {
         self.before = before.cloned().collect();
-        let points = std::mem::take(&mut self.points);
+        let open = self.open.iter().flatten();
+        let open = open.filter(|p| !self.before.contains(p)).cloned();
+        let points = std::mem::replace(&mut self.points, (0..).zip(open).collect());
         self.earlier.insert(self.run.to_string(), points);
         self.reads.clear();
         self.run = run.into();
+    }
+
+    /// Takes what was read of a candidate with which a filter, or else the evaluator, compares others.
+    fn see(&mut self, seen: &Seen, read: Arc<Read>) {
+        match &seen.filter {
+            Some(filter) => {
+                let past = self.past.entry(filter.clone()).or_default();
+                past.noted.push(read);
+            }
+            None => {
+                self.reads.insert(seen.trial, read);
+            }
+        }
+    }
+
+    /// Takes what a filter kept.
+    fn keep(&mut self, kept: &Kept) {
+        let infinite = |score: &Option<f64>| score.unwrap_or(f64::INFINITY);
+        let scores = kept.scores.iter().map(infinite);
+        // Without scores all are 0.
+        let scores = scores.chain(std::iter::repeat(0.0));
+        let said = kept.trials.iter().zip(scores).map(|(trial, score)| Said {
+            filter: kept.filter.clone(),
+            trial: *trial,
+            verdict: Verdict::Keep { score },
+        });
+        self.said.extend(said);
+    }
+
+    /// Takes which candidates a filter would have dropped that were evaluated all the same.
+    fn audit(&mut self, skipped: &Skipped) {
+        let said = skipped.audited.iter().map(|trial| Said {
+            filter: skipped.filter.clone(),
+            trial: *trial,
+            verdict: Verdict::Drop {
+                why: "it was dropped before".into(),
+            },
+        });
+        self.said.extend(said);
+    }
+
+    /// Puts what filters said in a run that was gone through beside what they said before.
+    fn conclude(&mut self, verdicts: &mut Verdicts) {
+        for said in std::mem::take(&mut self.said) {
+            let Some(point) = self.points.get(&said.trial) else {
+                continue;
+            };
+            if let Verdict::Keep { score } = said.verdict {
+                let past = self.past.entry(said.filter.clone()).or_default();
+                past.kept.push((point.clone(), score));
+            }
+            let of_filter = verdicts.entry(said.filter).or_default();
+            of_filter.insert(point.clone(), said.verdict);
+        }
     }
 }
 
@@ -194,8 +264,14 @@ impl Search {
                     return Ok(false);
                 }
             }
+            replay.conclude(&mut self.verdicts);
         }
         self.drawn = None;
+        let context = context(&self.space, &self.subject, &self.records, &|| &[]);
+        for f in &mut self.filters {
+            let past = replay.past.get(f.name());
+            past.into_iter().for_each(|past| f.go_on(&context, past));
+        }
         for (point, outcome) in &replay.told {
             self.tell_filters(point, outcome);
         }
@@ -257,13 +333,15 @@ impl Search {
                 let Ok(read) = serde_json::from_value::<Read>(s.read.clone()) else {
                     return Ok(false);
                 };
-                replay.reads.insert(s.trial, Arc::new(read));
+                replay.see(s, Arc::new(read));
             }
+            EventKind::Kept(kept) => replay.keep(kept),
+            EventKind::Skipped(skipped) => replay.audit(skipped),
             EventKind::Revised(r) => {
                 let points = replay.earlier.get(&r.run);
                 if let Some(point) = points.and_then(|p| p.get(&r.trial)).cloned() {
                     let Score { kind, value } = r.score.clone();
-                    self.revise_again(&point, Outcome::Scored { kind, value }, replay);
+                    self.revise_again(&point, &Outcome::Scored { kind, value });
                 }
             }
             EventKind::Tell(t) => {
@@ -279,7 +357,7 @@ impl Search {
                 if let Some(point) = point.filter(|p| !replay.before.contains(p)) {
                     let outcome = outcome(t);
                     if self.replayed.contains_key(&point) {
-                        self.revise_again(&point, outcome, replay);
+                        self.revise_again(&point, &outcome);
                         return Ok(true);
                     }
                     let cost = self.tell_strategy(&point, &outcome);
@@ -297,13 +375,10 @@ impl Search {
         Ok(true)
     }
 
-    /// Tells the strategy a cost that replaced an earlier one.
-    fn revise_again(&mut self, point: &Point, revised: Outcome, replay: &mut Replay) {
+    /// Tells the strategy a cost that replaced an earlier one. Filters keep what they were told first.
+    fn revise_again(&mut self, point: &Point, revised: &Outcome) {
         if let Some(Cost::Score { value, .. }) = revised.cost() {
             self.revise_earlier(point, value);
-        }
-        if let Some((_, told)) = replay.told.iter_mut().find(|(p, _)| p == point) {
-            *told = revised;
         }
     }
 
@@ -314,6 +389,7 @@ impl Search {
             .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
         self.replayed.clear();
         self.earlier.clear();
+        self.verdicts.clear();
         (self.drawn, self.first_cost) = (None, None);
         (self.similar, self.similar_until) = (OnceCell::new(), None);
         (self.before, self.since_best) = (Before::default(), 0);

@@ -1,14 +1,14 @@
 //! The search of one task: its space, its strategy, its filters and its best.
 
+use crate::algorithms::searched;
 use crate::arguments::fills;
 use crate::bound::bound_ns;
 use crate::error::{Error, Result, no_such};
 use crate::filter::trained::Facts;
-use crate::filter::{Filter, filter};
+use crate::filter::{Filter, Verdicts, filter};
 use crate::finalists::ranked;
 use crate::machine::{Limits, target_key};
 use crate::similar::{Similar, Wanted, read_columns, similar};
-use crate::source::Source;
 use crate::trial::{AnswerPlace, EarlierTrial, Trial};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
@@ -179,6 +179,8 @@ pub struct Search {
     pub replayed: HashMap<Point, Option<f64>>,
     /// Those of their candidates that the evaluator compares others with.
     pub earlier: Vec<EarlierTrial>,
+    /// What filters said in earlier runs.
+    pub verdicts: Verdicts,
     /// What earlier runs did for it.
     pub before: Before,
 }
@@ -270,6 +272,7 @@ impl Search {
             drawn: None,
             replayed: HashMap::new(),
             earlier: vec![],
+            verdicts: Verdicts::new(),
             before: Before::default(),
         })
     }
@@ -571,39 +574,6 @@ pub fn context<'a>(
     }
 }
 
-/// The sketches whose names begin with one of the prefixes; all of them if none do.
-fn restricted(mut space: Space, prefixes: &[String]) -> Space {
-    let wanted = |name: &str| prefixes.iter().any(|p| name.starts_with(p.as_str()));
-    if space.sketches.iter().any(|s| wanted(&s.name)) {
-        space.sketches.retain(|s| wanted(&s.name));
-    }
-    space
-}
-
-/// Refuses prefixes with which no algorithm of any task begins.
-pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> Result<()> {
-    if options.algorithms.is_empty() {
-        return Ok(());
-    }
-    let mut unknown: Vec<&String> = options.algorithms.iter().collect();
-    for t in &source.plan(target, options.accuracy, &[])?.tasks {
-        let space = search::space(&t.program, target, options.allowed());
-        unknown.retain(|p| {
-            space
-                .sketches
-                .iter()
-                .all(|s| !s.name.starts_with(p.as_str()))
-        });
-    }
-    let Some(prefix) = unknown.first() else {
-        return Ok(());
-    };
-    let why = format!("no task has an algorithm whose name begins with `{prefix}`");
-    Err(Error::new(why).help(
-        "`tasks MODEL --json` lists every task's; some need --accuracy relaxed or --space all",
-    ))
-}
-
 /// Records of a task that a search starts from, at most.
 const KNOWN: usize = 3;
 
@@ -724,8 +694,8 @@ impl OfPlan<'_> {
 
     fn search(&self, i: usize, t: &Task, uses: usize, options: &Options) -> Result<Search> {
         let target = self.target;
-        let space = search::space(&t.program, target, options.allowed());
-        let space = restricted(space, &options.algorithms);
+        let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let space = searched(&t.program, target, options, seed);
         let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);
         let parts = SearchParts {
@@ -742,7 +712,7 @@ impl OfPlan<'_> {
                 machine: self.place.machine.clone(),
             })),
             strategy: self.strategy.to_string(),
-            seed: options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            seed,
             rotate_bytes: self.rotate_bytes,
             guess: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
             bound: bound_ns(

@@ -1,7 +1,7 @@
 //! What runs log: the typed form, the written form, and what is carried along unread.
 
 use serde_json::{Value, json};
-use store::{Budget, Cost, Event, EventKind, Extra, Revised, Score, Seen, Skipped, Tell};
+use store::{Budget, Cost, Event, EventKind, Extra, Kept, Revised, Score, Seen, Skipped, Tell};
 
 use crate::samples::{event, payload, prepared, record, scored, tell, timed};
 
@@ -107,6 +107,13 @@ fn a_store_gives_back_the_events_that_it_was_given() {
     let seen = Seen {
         trial: 4,
         read: json!({"loads": 0.1 + 0.2, "others": [null, 1e-320]}),
+        filter: None,
+        extra: Extra::new(),
+    };
+    let kept = Kept {
+        filter: "score".into(),
+        trials: vec![6, 7],
+        scores: vec![Some(f64::MAX), None],
         extra: Extra::new(),
     };
     let revised = Revised {
@@ -118,11 +125,12 @@ fn a_store_gives_back_the_events_that_it_was_given() {
         },
         extra: Extra::new(),
     };
-    let kinds: [EventKind; 5] = [
+    let kinds: [EventKind; 6] = [
         budget.into(),
         skipped.into(),
         seen.into(),
         revised.into(),
+        kept.into(),
         tell(&record("r1", 7, timed(&[5, 6, 9]))).into(),
     ];
     for kind in kinds.clone() {

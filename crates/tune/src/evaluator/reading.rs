@@ -5,14 +5,15 @@
 
 use super::{Batch, Evaluator, Reply};
 use crate::known::from_memory;
+use crate::record;
 use crate::scorer::{Scorer, Seen};
 use crate::trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
-use build::{Read, ReadOptions};
+use build::ReadOptions;
 use measure::{PartTimes, Spent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{EventKind, Extra, Outcome, SIMULATE, STATIC, Seen as SeenEvent};
+use store::{EventKind, Outcome, SIMULATE, STATIC};
 
 /// Trials of a search that are answered together: a score takes no time.
 const BATCH: usize = 64;
@@ -59,16 +60,6 @@ impl Reading {
             place: self.place.clone(),
         }
     }
-}
-
-/// What the log says of a candidate that others are compared with. A number without a form in JSON is in no log.
-fn noted(trial: &Trial, read: &Read) -> Option<EventKind> {
-    let seen = SeenEvent {
-        trial: trial.number,
-        read: serde_json::to_value(read).ok()?,
-        extra: Extra::new(),
-    };
-    Some(seen.into())
 }
 
 /// The value of a score.
@@ -161,7 +152,8 @@ impl Evaluator for Reading {
         for trial in &batch.trials {
             let read = trial.read.as_ref();
             let read = read.filter(|read| self.scorer.see(read, kind, &mut seen));
-            events.extend(read.and_then(|read| noted(trial, read)));
+            let seen = read.and_then(|read| record::seen(trial.number, read, None));
+            events.extend(seen.map(EventKind::from));
         }
         let answers = batch.trials.into_iter();
         let answers = answers.map(|t| self.answer(t, kind, from_memory, &seen));
@@ -185,6 +177,7 @@ mod tests {
     use super::*;
     use crate::filter::tests::trial;
     use analysis::{Features, Score};
+    use build::Read;
     use ir::{Isa, Target};
 
     #[test]

@@ -1,9 +1,9 @@
 //! No schedule twice.
 
-use super::{Filter, Verdict};
+use super::{Filter, Past, Verdict};
 use crate::trial::{Form, Trial};
 use schedule::Step;
-use search::Context;
+use search::{Candidate, Context};
 use std::collections::HashSet;
 
 /// Drops candidates whose schedule the search had before. Points differ and schedules do not
@@ -17,6 +17,11 @@ impl Distinct {
     pub const NAME: &str = "distinct";
 }
 
+/// The steps alone: values of decisions that no step uses make no difference.
+fn steps(candidate: &Candidate) -> Option<Vec<Step>> {
+    candidate.trace.decided_steps().ok()
+}
+
 impl Filter for Distinct {
     fn name(&self) -> &'static str {
         Distinct::NAME
@@ -28,9 +33,7 @@ impl Filter for Distinct {
 
     fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         let mut one = |t: &Trial| {
-            // The steps alone: values of decisions that no step uses make no difference.
-            let candidate = t.candidate.as_ref();
-            let steps = candidate.and_then(|c| c.trace.decided_steps().ok());
+            let steps = t.candidate.as_ref().and_then(steps);
             match steps.is_none_or(|steps| self.seen.insert(steps)) {
                 true => Verdict::Keep { score: 0.0 },
                 false => Verdict::Drop {
@@ -39,5 +42,17 @@ impl Filter for Distinct {
             }
         };
         trials.iter().map(&mut one).collect()
+    }
+
+    fn go_on(&mut self, context: &Context<'_>, past: &Past) {
+        let Some(program) = context.program else {
+            return;
+        };
+        let candidates = past
+            .kept
+            .iter()
+            .filter_map(|(p, _)| context.space.candidate(program, p).ok());
+        self.seen
+            .extend(candidates.filter_map(|candidate| steps(&candidate)));
     }
 }

@@ -26,8 +26,10 @@ pub use score::ByScore;
 use crate::error::{Result, no_such};
 use crate::trial::{Form, Trial};
 use crate::{Options, SearchParts};
-use build::ReadOptions;
-use search::{Context, Told};
+use build::{Read, ReadOptions};
+use search::{Context, Point, Told};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What a filter says of a trial.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,24 @@ pub trait Filter {
 
     /// What became of a point that the filters kept.
     fn tell(&mut self, _told: &Told<'_>) {}
+
+    /// Candidates with which it compares later ones from its last verdicts on, and what was read of them.
+    fn noted(&mut self) -> Vec<(u64, Arc<Read>)> {
+        vec![]
+    }
+
+    /// Takes what it did in the runs that the search goes on from, before it is told their answers and before it judges. It is not
+    /// asked again about points that it judged there.
+    fn go_on(&mut self, _context: &Context<'_>, _past: &Past) {}
+}
+
+/// What a filter did in earlier runs, each in the order of its doing.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// What it kept, with the scores.
+    pub kept: Vec<(Point, f64)>,
+    /// What was read of the candidates that it noted.
+    pub noted: Vec<Arc<Read>>,
 }
 
 /// Makes a filter with the settings of the run, for the search that has these parts.
@@ -102,23 +122,36 @@ pub fn filter(
     make(options, parts)
 }
 
-/// The trials that one filter keeps, in its order, and those that it drops with its reasons.
+/// The verdicts that the filters of earlier runs gave, by filter and point.
+pub type Verdicts = HashMap<String, HashMap<Point, Verdict>>;
+
+/// The trials that a filter keeps, in its order and with their scores, and those that it drops with its reasons.
+pub(crate) type Sifted = (Vec<(f64, Trial)>, Vec<(Trial, String)>);
+
+/// Has a filter judge trials, but for the points that it judged in an earlier run.
 pub(crate) fn sift(
     filter: &mut dyn Filter,
     context: &Context<'_>,
     trials: Vec<Trial>,
-) -> (Vec<Trial>, Vec<(Trial, String)>) {
-    let verdicts = filter.judge(context, &trials);
-    assert_eq!(verdicts.len(), trials.len(), "one verdict a trial");
+    before: &Verdicts,
+) -> Sifted {
+    let before = before.get(filter.name());
+    let known = |t: &Trial| before.and_then(|b| b.get(&t.point)).cloned();
+    let new = trials.iter().filter(|t| known(t).is_none());
+    let new: Vec<Trial> = new.cloned().collect();
+    let verdicts = filter.judge(context, &new);
+    assert_eq!(verdicts.len(), new.len(), "one verdict a trial");
+    let mut verdicts = verdicts.into_iter();
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
-    for (trial, verdict) in trials.into_iter().zip(verdicts) {
-        match verdict {
+    for trial in trials {
+        let verdict = known(&trial).or_else(|| verdicts.next());
+        match verdict.expect("one verdict a trial") {
             Verdict::Keep { score } => kept.push((score, trial)),
             Verdict::Drop { why } => dropped.push((trial, why)),
         }
     }
     kept.sort_by(|a, b| a.0.total_cmp(&b.0));
-    (kept.into_iter().map(|(_, trial)| trial).collect(), dropped)
+    (kept, dropped)
 }
 
 #[cfg(test)]
@@ -127,8 +160,7 @@ pub(crate) mod tests {
     use crate::{AnswerPlace, StopRule};
     use runtime::BuiltKernel;
     use schedule::{Decision, DecisionKind};
-    use search::{Point, Sketch, Space};
-    use std::sync::Arc;
+    use search::{Sketch, Space};
 
     /// A space of two decisions with nine values each, without a program.
     pub fn space() -> Space {
@@ -193,6 +225,24 @@ pub(crate) mod tests {
         }
     }
 
+    fn numbers(kept: &[(f64, Trial)]) -> Vec<u64> {
+        kept.iter().map(|(_, t)| t.number).collect()
+    }
+
+    #[test]
+    fn what_an_earlier_run_judged_is_not_judged_again() {
+        let space = space();
+        let trials: Vec<Trial> = (0..4).map(|n| trial(n, [n, 0])).collect();
+        let verdict = |n: usize, verdict| (trials[n].point.clone(), verdict);
+        let drop = Verdict::Drop { why: "old".into() };
+        let of_even = [verdict(1, Verdict::Keep { score: -1.0 }), verdict(2, drop)];
+        let before = Verdicts::from([("even".to_string(), of_even.into())]);
+        let (kept, dropped) = sift(&mut Even, &context(&space), trials.clone(), &before);
+        assert_eq!(numbers(&kept), [1, 0]);
+        let dropped: Vec<(u64, &str)> = dropped.iter().map(|(t, why)| (t.number, &**why)).collect();
+        assert_eq!(dropped, [(2, "old"), (3, "odd")]);
+    }
+
     /// Drops odd numbers and turns the order of the others round.
     struct Even;
 
@@ -220,8 +270,7 @@ pub(crate) mod tests {
     fn trials_are_dropped_and_put_in_the_order_of_their_scores() {
         let space = space();
         let trials = (0..5).map(|n| trial(n, [n, 0])).collect();
-        let (kept, dropped) = sift(&mut Even, &context(&space), trials);
-        let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
+        let (kept, dropped) = sift(&mut Even, &context(&space), trials, &Verdicts::new());
         assert_eq!(numbers(&kept), [4, 2, 0]);
         let dropped: Vec<(u64, &str)> = dropped.iter().map(|(t, why)| (t.number, &**why)).collect();
         assert_eq!(dropped, [(1, "odd"), (3, "odd")]);
@@ -258,8 +307,8 @@ pub(crate) mod tests {
         let space = space();
         let trials = [3, 4, 1].into_iter().enumerate();
         let trials = trials.map(|(n, bytes)| built_trial(n as u64, [0, 0], vec![0; bytes]));
-        let (kept, dropped) = sift(&mut Small, &context(&space), trials.collect());
-        let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
+        let trials = trials.collect();
+        let (kept, dropped) = sift(&mut Small, &context(&space), trials, &Verdicts::new());
         assert_eq!((numbers(&kept), dropped[0].0.number), (vec![2, 0], 1));
     }
 

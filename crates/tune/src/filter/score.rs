@@ -1,21 +1,24 @@
 //! Candidates that score much worse than the fastest known one are slow.
 
 use super::draws::Draws;
-use super::{Filter, Verdict};
+use super::{Filter, Past, Verdict};
 use crate::error::Result;
 use crate::known::from_memory;
 use crate::options::Options;
 use crate::scorer::{Scorer, Seen};
 use crate::search::SearchParts;
 use crate::trial::{Form, Trial};
-use build::ReadOptions;
+use build::{Read, ReadOptions};
 use search::{Context, Point, Told};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A candidate is dropped if its score is more than so many times that of the fastest known one.
 const WORSE: f64 = 1.3;
 /// Of the candidates that would be dropped, this share is kept: the score may be wrong.
 const KEPT: f64 = 1.0 / 16.0;
+/// Puts candidates whose score cannot be computed last.
+const NO_SCORE: f64 = f64::MAX;
 
 /// Puts candidates of low score first, and drops those whose score is much worse than that of the
 /// fastest candidate so far. Scores are of machine code, so every candidate is built to be read, and
@@ -30,12 +33,11 @@ pub struct ByScore {
     scores: HashMap<Point, Option<f64>>,
     /// The least cost that was told, and the score of its point.
     fastest: Option<(f64, f64)>,
-    /// The least cost that was told of a point that was not read: the best one of an earlier run. Such points are
-    /// proposed again first, and so its score gets known.
-    unread: Option<(f64, Point)>,
     /// Which of the candidates that would be dropped are kept.
     draws: Draws,
     seen: Seen,
+    /// What was added to these at the last verdicts.
+    noted: Vec<(u64, Arc<Read>)>,
 }
 
 impl ByScore {
@@ -54,9 +56,9 @@ impl ByScore {
             from_memory: target.is_some_and(|t| from_memory(parts.rotate_bytes, t)),
             scores: HashMap::new(),
             fastest: None,
-            unread: None,
             draws: Draws::new(ByScore::NAME, &parts.key, parts.seed),
             seen: Seen::default(),
+            noted: vec![],
         })
     }
 
@@ -70,21 +72,6 @@ impl ByScore {
     fn learn(&mut self, cost: f64, score: f64) {
         if self.fastest.is_none_or(|(least, _)| cost < least) {
             self.fastest = Some((cost, score));
-        }
-    }
-
-    /// Learns the score of the best point of an earlier run, if it is among these.
-    fn read_again(&mut self, trials: &[Trial], kind: &str) {
-        let Some((cost, point)) = &self.unread else {
-            return;
-        };
-        let Some(trial) = trials.iter().find(|t| t.point == *point) else {
-            return;
-        };
-        let (cost, score) = (*cost, self.score(trial, kind));
-        self.unread = None;
-        if let Some(score) = score {
-            self.learn(cost, score);
         }
     }
 }
@@ -105,15 +92,16 @@ impl Filter for ByScore {
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         let kind = context.program.map_or("", |p| &p.name);
         if let Some(scorer) = &self.scorer {
-            for read in trials.iter().filter_map(|t| t.read.as_ref()) {
-                scorer.see(read, kind, &mut self.seen);
-            }
+            let read = trials
+                .iter()
+                .filter_map(|t| Some((t.number, t.read.as_ref()?)));
+            let noted = read.filter(|(_, read)| scorer.see(read, kind, &mut self.seen));
+            self.noted = noted.map(|(number, read)| (number, read.clone())).collect();
         }
-        self.read_again(trials, kind);
         let mut one = |t: &Trial| {
             let Some(score) = self.score(t, kind) else {
                 self.scores.insert(t.point.clone(), None);
-                return Verdict::Keep { score: f64::MAX };
+                return Verdict::Keep { score: NO_SCORE };
             };
             let worse = |(_, of_fastest)| score > WORSE * of_fastest;
             if self.fastest.is_some_and(worse) && !self.draws.picks(&t.point, KEPT) {
@@ -128,29 +116,37 @@ impl Filter for ByScore {
     }
 
     fn tell(&mut self, told: &Told<'_>) {
-        let Some(cost) = told.cost else {
-            self.scores.remove(told.point);
-            return;
-        };
-        match self.scores.remove(told.point) {
-            Some(Some(score)) => self.learn(cost, score),
-            // A point of this run without a score tells nothing.
-            Some(None) => {}
-            None if self.unread.as_ref().is_none_or(|(least, _)| cost < *least) => {
-                self.unread = Some((cost, told.point.clone()));
-            }
-            None => {}
+        let score = self.scores.remove(told.point).flatten();
+        if let (Some(cost), Some(score)) = (told.cost, score) {
+            self.learn(cost, score);
         }
+    }
+
+    fn noted(&mut self) -> Vec<(u64, Arc<Read>)> {
+        std::mem::take(&mut self.noted)
+    }
+
+    fn go_on(&mut self, context: &Context<'_>, past: &Past) {
+        let kind = context.program.map_or("", |p| &p.name);
+        if let Some(scorer) = &self.scorer {
+            for read in &past.noted {
+                scorer.see(read, kind, &mut self.seen);
+            }
+        }
+        let kept = past.kept.iter().map(|(point, score)| {
+            let known = (*score != NO_SCORE).then_some(*score);
+            (point.clone(), known)
+        });
+        self.scores.extend(kept);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Verdicts;
     use super::super::tests::{context, parts, space, trial};
     use super::*;
     use analysis::{Features, Score};
-    use build::Read;
-    use std::sync::Arc;
     use store::Outcome;
 
     fn filter() -> ByScore {
@@ -210,8 +206,13 @@ mod tests {
         let space = space();
         let trials = [read(0, 90.0), read(1, 1.0), read(2, 50.0)];
         let mut filter = filter();
-        let (kept, dropped) = super::super::sift(&mut filter, &context(&space), trials.into());
-        let numbers: Vec<u64> = kept.iter().map(|t| t.number).collect();
+        let (kept, dropped) = super::super::sift(
+            &mut filter,
+            &context(&space),
+            trials.into(),
+            &Verdicts::new(),
+        );
+        let numbers: Vec<u64> = kept.iter().map(|(_, t)| t.number).collect();
         assert_eq!((numbers, dropped.len()), (vec![1, 2, 0], 0));
     }
 
@@ -243,27 +244,22 @@ mod tests {
         let few = kept(&mut filter, &worse);
         let count = few.iter().filter(|k| **k).count();
         assert!((12..40).contains(&count), "{count}");
-
-        // A run that goes on is told what was found, and reads the best of it again.
-        let mut on = self::filter();
-        tell(&mut on, &first, Some(1.0));
-        let again = [std::slice::from_ref(&first), &worse].concat();
-        assert_eq!(kept(&mut on, &again), [&[true], &few[..]].concat());
     }
 
     #[test]
-    fn a_point_without_a_score_is_not_the_best_one_of_an_earlier_run() {
+    fn a_run_that_goes_on_knows_the_scores_of_what_was_kept() {
         let mut filter = filter();
-        let lost = trial(0, [1, 2]);
-        kept(&mut filter, std::slice::from_ref(&lost));
+        let (best, lost) = (read(0, 1.0), trial(9, [1, 2]));
+        let score = filter.score(&best, "").unwrap();
+        let past = Past {
+            kept: vec![(best.point.clone(), score), (lost.point.clone(), NO_SCORE)],
+            noted: vec![],
+        };
+        filter.go_on(&context(&space()), &past);
         tell(&mut filter, &lost, Some(1.0));
-        assert_eq!(filter.unread, None);
-
-        // One of an earlier run whose score cannot be computed now is forgotten.
-        tell(&mut filter, &lost, Some(1.0));
-        assert!(filter.unread.is_some());
-        kept(&mut filter, std::slice::from_ref(&lost));
-        assert_eq!(filter.unread, None);
+        assert_eq!(filter.fastest, None, "it has no score");
+        tell(&mut filter, &best, Some(2.0));
+        assert_eq!(filter.fastest, Some((2.0, score)));
     }
 
     #[test]

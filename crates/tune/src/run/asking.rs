@@ -4,7 +4,7 @@ use super::Run;
 use crate::StopRule;
 use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
-use crate::filter::{Draws, sift};
+use crate::filter::{Draws, Filter, sift};
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
 use crate::similar::Wanted;
@@ -15,7 +15,7 @@ use measure::{Spent, death_outcome};
 use search::Point;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{CandidateKey, EventKind, Extra, NewEvent, Outcome, Skipped, Stage, Tell};
+use store::{CandidateKey, EventKind, Extra, Kept, NewEvent, Outcome, Skipped, Stage, Tell};
 use worker::Death;
 
 /// Candidates of a search in a row that are illegal or that filters drop, before the search is
@@ -218,7 +218,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the filters of a form keep; what they drop is logged and told.
+    /// What the filters of a form keep; that is logged. What they drop is logged and told.
     pub(super) fn filter(
         &mut self,
         search: usize,
@@ -245,12 +245,13 @@ impl Run<'_> {
             };
             let look_up = || similar_once(&s.similar, store, &wanted);
             let context = context(&s.space, &s.subject, &s.records, &look_up);
-            let (kept, dropped) = sift(&mut **f, &context, trials);
-            trials = kept;
+            let (kept, dropped) = sift(&mut **f, &context, trials, &s.verdicts);
+            events.extend(remembered(s, &mut **f, &kept));
+            let name = f.name().to_string();
+            trials = kept.into_iter().map(|(_, trial)| trial).collect();
             if dropped.is_empty() {
                 continue;
             }
-            let name = f.name().to_string();
             let outcome = Outcome::Skipped {
                 filter: name.clone(),
             };
@@ -498,6 +499,29 @@ impl Run<'_> {
         self.conclude_unbuilt(trial, outcome)?;
         Ok(None)
     }
+}
+
+/// What the log says of a filter, so that a run that goes on brings it to the same state: what it noted, and what it kept.
+fn remembered(s: &Search, filter: &mut dyn Filter, kept: &[(f64, Trial)]) -> Vec<NewEvent> {
+    let (name, noted) = (filter.name(), filter.noted().into_iter());
+    let seen = noted.filter_map(|(n, read)| record::seen(n, &read, Some(name)));
+    let mut events: Vec<NewEvent> = seen
+        .map(|seen| record::event(&s.run_id, &s.key, seen))
+        .collect();
+    if kept.is_empty() {
+        return events;
+    }
+    let finite = |score: &f64| score.is_finite().then_some(*score);
+    let scored = kept.iter().any(|(score, _)| *score != 0.0);
+    let scores = kept.iter().filter(|_| scored).map(|(s, _)| finite(s));
+    let kept = Kept {
+        filter: name.into(),
+        trials: kept.iter().map(|(_, t)| t.number).collect(),
+        scores: scores.collect(),
+        extra: Extra::new(),
+    };
+    events.push(record::event(&s.run_id, &s.key, kept));
+    events
 }
 
 /// The log entries of a trial that gets no new record.

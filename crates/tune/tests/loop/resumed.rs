@@ -1,14 +1,15 @@
 //! A run that is cut off and begun again.
 
 use crate::fakes::{FakeEvaluator, Shared, cost_ns, crashed, scored, timed};
-use crate::setting::{Setting, Wanted, options, product, search, wanted, x86};
+use crate::setting::{Setting, Wanted, options, product, search, small_product, wanted, x86};
 use search::{Context, Point, Strategy, Told};
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use store::{Clock, Conditions, Outcome, TIMED};
+use store::{Clock, Conditions, EventKind, Outcome, TIMED};
 use tune::evaluator::{Batch, Evaluator, Reply};
-use tune::{Form, Options, Run, Trial};
+use tune::filter::{Filter, Past, Verdict};
+use tune::{Form, Options, Run, Search, Trial};
 
 fn judge(t: &Trial) -> Outcome {
     match cost_ns(&t.point) % 3 {
@@ -183,14 +184,37 @@ impl Evaluator for Mortal {
     }
 }
 
+/// Who proposes and drops candidates, and in which space.
+#[derive(Clone, Copy, Debug)]
+struct Asker<'a> {
+    strategy: &'a str,
+    filters: &'a [&'a str],
+    search: fn(&Setting, &Wanted<'_>, &Options) -> Search,
+    /// Batches after which the first and the second run are killed.
+    killed_after: (usize, usize),
+}
+
+/// Of a table.
+fn of_table<'a>(strategy: &'a str, filters: &'a [&'a str]) -> Asker<'a> {
+    Asker {
+        strategy,
+        filters,
+        search: |setting, wanted, options| setting.of_knobs(wanted, &[9, 8, 7], options),
+        killed_after: (7, 5),
+    }
+}
+
 /// The points that are answered in a run of so many trials, which is killed after so many batches and goes on from
-/// earlier runs.
+/// earlier runs; and those that filters drop.
 fn answered(
     setting: &Setting,
-    (strategy, filters): (&str, &[&str]),
+    asker: Asker<'_>,
     (run_id, earlier): (&str, &[String]),
     (trials, batches): (u64, usize),
-) -> Vec<Point> {
+) -> (Vec<Point>, Vec<Point>) {
+    let Asker {
+        strategy, filters, ..
+    } = asker;
     let options = Options {
         filters: filters.iter().map(ToString::to_string).collect(),
         audit: 0.2,
@@ -205,7 +229,7 @@ fn answered(
         strategy,
         ..wanted(run_id, "table")
     };
-    let mut s = setting.of_knobs(&wanted, &[9, 8, 7], &options);
+    let mut s = (asker.search)(setting, &wanted, &options);
     let goes_on = s.go_on(&setting.store, earlier).unwrap();
     assert_eq!(goes_on, !earlier.is_empty(), "{strategy}");
     run.add_searches(vec![s]);
@@ -213,44 +237,138 @@ fn answered(
     assert_eq!(whole.is_ok(), batches == usize::MAX, "{strategy}");
     let seen = seen.lock().unwrap();
     let trials = seen.iter().flat_map(|b| &b.trials);
-    trials.map(|t| t.point.clone()).collect()
+    let points = trials.map(|t| t.point.clone()).collect();
+    (points, dropped(setting, run_id))
 }
 
-/// A run of so many trials, whole and killed after 7 and after 5 batches more, asks the same; the points that it asks.
-fn same_when_killed_twice(asker: (&str, &[&str]), trials: u64) -> Vec<Point> {
+/// The points that filters dropped in a run.
+fn dropped(setting: &Setting, run_id: &str) -> Vec<Point> {
+    let (mut asked, mut dropped) = (BTreeMap::new(), Vec::new());
+    for (_, event) in setting.events(run_id) {
+        match event {
+            EventKind::Ask(a) => {
+                let sketch = a.sketch as usize;
+                let values = a.values;
+                asked.insert(a.trial, Point { sketch, values });
+            }
+            EventKind::Skipped(s) => dropped.extend(s.trials.iter().map(|n| asked[n].clone())),
+            _ => {}
+        }
+    }
+    dropped
+}
+
+/// A run of so many trials, whole and killed twice, asks and drops the same; the points that it
+/// asks, and those that it drops.
+fn same_when_killed_twice(asker: Asker<'_>, trials: u64) -> (Vec<Point>, Vec<Point>) {
     const WHOLE: usize = usize::MAX;
     let setting = Setting::new();
     let all = answered(&setting, asker, ("whole", &[]), (trials, WHOLE));
     let setting = Setting::new();
-    let first = answered(&setting, asker, ("1", &[]), (trials, 7));
+    let (first, drops) = answered(&setting, asker, ("1", &[]), (trials, asker.killed_after.0));
     let runs = ["1".to_string()];
     let left = trials - first.len() as u64;
-    let second = answered(&setting, asker, ("2", &runs), (left, 5));
+    let (second, more) = answered(&setting, asker, ("2", &runs), (left, asker.killed_after.1));
     let runs = ["1".to_string(), "2".to_string()];
     let left = left - second.len() as u64;
-    let third = answered(&setting, asker, ("3", &runs), (left, WHOLE));
-    assert_eq!([first, second, third].concat(), all, "{asker:?}");
+    let (third, last) = answered(&setting, asker, ("3", &runs), (left, WHOLE));
+    assert_eq!([first, second, third].concat(), all.0, "{asker:?}");
+    assert_eq!([drops, more, last].concat(), all.1, "{asker:?}");
     all
 }
 
 #[test]
 fn a_run_that_is_killed_twice_asks_what_it_would_have_asked() {
     for strategy in search::strategy_names() {
-        let all = same_when_killed_twice((strategy, &[]), 80);
+        let (all, _) = same_when_killed_twice(of_table(strategy, &[]), 80);
         assert_eq!(all.len(), 80, "{strategy}");
     }
 }
 
 #[test]
 fn filters_that_choose_by_chance_choose_the_same_when_a_run_was_killed() {
-    let unfiltered = same_when_killed_twice(("evolutionary", &[]), 120);
     for filters in [
         &["chance"][..],
         &["cold"],
         &["neighbours"],
         &["chance", "cold"],
     ] {
-        let all = same_when_killed_twice(("evolutionary", filters), 120);
-        assert_ne!(all, unfiltered, "{filters:?} drops something");
+        let (_, drops) = same_when_killed_twice(of_table("evolutionary", filters), 120);
+        assert_ne!(drops, [], "{filters:?}");
     }
+}
+
+#[test]
+fn a_schedule_of_an_earlier_run_is_none_that_is_new() {
+    // Every schedule is there twice.
+    let search: fn(&Setting, &Wanted<'_>, &Options) -> Search = |setting, wanted, options| {
+        let s = setting.of_program(wanted, &small_product(), &x86(), options);
+        let mut twice = s.space.clone();
+        twice.sketches.extend(s.space.sketches);
+        setting.search(wanted, &x86(), twice, s.subject, options)
+    };
+    let asker = Asker {
+        strategy: "random",
+        filters: &["distinct"],
+        search,
+        killed_after: (2, 2),
+    };
+    let (all, drops) = same_when_killed_twice(asker, 60);
+    assert!(drops.len() > 5, "{} of {}", drops.len(), all.len());
+}
+
+/// Drops what scores much worse than the fastest one, as `score` does with what builders read.
+#[derive(Default)]
+struct Worse {
+    scores: BTreeMap<Point, f64>,
+    fastest: Option<(f64, f64)>,
+}
+
+impl Filter for Worse {
+    fn name(&self) -> &'static str {
+        "worse"
+    }
+
+    fn form(&self) -> Form {
+        Form::Point
+    }
+
+    fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+        let mut one = |t: &Trial| {
+            let score = (cost_ns(&t.point) % 97) as f64;
+            if self.fastest.is_some_and(|(_, f)| score > 20.0 + f) {
+                return Verdict::Drop { why: String::new() };
+            }
+            self.scores.insert(t.point.clone(), score);
+            Verdict::Keep { score }
+        };
+        trials.iter().map(&mut one).collect()
+    }
+
+    fn tell(&mut self, told: &Told<'_>) {
+        let score = self.scores.remove(told.point);
+        if let (Some(cost), Some(score)) = (told.cost, score)
+            && self.fastest.is_none_or(|(least, _)| cost < least)
+        {
+            self.fastest = Some((cost, score));
+        }
+    }
+
+    fn go_on(&mut self, _: &Context<'_>, past: &Past) {
+        self.scores.extend(past.kept.iter().cloned());
+    }
+}
+
+#[test]
+fn a_filter_that_learns_from_what_it_kept_goes_on_with_that() {
+    let asker = Asker {
+        search: |setting, wanted, options| {
+            let mut s = setting.of_knobs(wanted, &[9, 8, 7], options);
+            s.filters.push(Box::new(Worse::default()));
+            s
+        },
+        ..of_table("evolutionary", &[])
+    };
+    let (_, drops) = same_when_killed_twice(asker, 80);
+    assert!(drops.len() > 10, "{}", drops.len());
 }

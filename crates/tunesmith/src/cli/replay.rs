@@ -346,6 +346,7 @@ fn said(l: &Line) -> String {
         }
         EventKind::Tell(told) => told.outcome.clone(),
         EventKind::Seen(_) => "later candidates are compared with it".into(),
+        EventKind::Kept(k) => format!("{} keeps {:?}", k.filter, k.trials),
         EventKind::Revised(r) => format!("of run {}: {} {}", r.run, r.score.value, r.score.kind),
         _ => l.payload.to_string(),
     }

@@ -116,6 +116,8 @@ pub struct Args {
     pub json: bool,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
     overlap: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("start"), default_value = default("start"), value_parser = ["defaults", "random"])]
+    start: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("learn-loops"), default_value = default("learn-loops"), value_parser = ["on", "off"])]
     learn_loops: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
@@ -234,6 +236,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
     options.learn_loops = a.learn_loops == "on";
+    options.start_random = a.start == "random";
     options.plain = a.plain == "on";
     options.accuracy = a.model.accuracy;
     options.space = a.model.space;
