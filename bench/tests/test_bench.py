@@ -28,7 +28,7 @@ import rival_process
 import static_choice
 import times
 import without_running
-from harness import machine, program, report, slices
+from harness import machine, predictor_study, program, report, slices
 
 
 def taken(*medians):
@@ -143,6 +143,47 @@ class Predictors(unittest.TestCase):
         self.assertEqual(len(calls), 1)
         self.assertEqual(paths[0], paths[1])
         self.assertEqual(paths[0].name, "op-matmul-m-8.jsonl")
+
+
+class PredictorStudy(unittest.TestCase):
+    def figure(self, method, group, means, included, v):
+        median = dict.fromkeys(predictors.METRICS, v)
+        return {"method": method, "group": group, "means": means, "included": included, "median": median}
+
+    def test_the_paper_s_tables_are_read_by_group_and_method(self):
+        found = predictor_study.paper("x86", 3, "trees")
+        self.assertEqual(found, {"e_top1": 0.0, "r_top1": 1.0, "q_low": 2.8, "q_high": 2.4})
+        found = predictor_study.paper("RISC-V", 4, "linear")
+        self.assertEqual(found, {"e_top1": 11.0, "r_top1": 3.0, "q_low": 4.0, "q_high": 4.2})
+        self.assertIsNone(predictor_study.paper("x86", 0, "static score"))
+
+    def test_metrics_are_means_over_the_groups_of_a_case(self):
+        figures = [
+            self.figure("trees", "a", "group", True, 1),
+            self.figure("trees", "b", "group", True, 3),
+            self.figure("trees", "b", "group", False, 8),
+            self.figure("trees", "b", "static_window", True, 9),
+        ]
+        of = lambda **case: predictor_study.metrics_of({"figures": figures}, "trees", **case)["r_top1"]
+        self.assertEqual(of(), 2)
+        self.assertEqual(of(group="b"), 3)
+        self.assertEqual(of(group="b", included=False), 8)
+        self.assertEqual(of(means="static_window"), 9)
+        self.assertIsNone(predictor_study.metrics_of({"figures": figures}, "linear"))
+
+    def test_joined_files_have_the_same_schedules_and_times(self):
+        sample = {"group": "g", "sketch": "s", "statistics": 1, "simulation_ns": 5}
+        own = [sample | {"trace": t} for t in "abc"]
+        counted = [sample | {"trace": t, "statistics": 2, "time_ns": 7} for t in "cxa"]
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in ("own.jsonl", "counted.jsonl")]
+            for path, samples in zip(paths, (own, counted)):
+                path.write_text("".join(json.dumps(s) + "\n" for s in samples))
+            joined = predictor_study.joined(*paths, Path(folder) / "both")
+            a, b = map(predictor_study.samples_of, joined)
+        self.assertEqual([s["trace"] for s in a], ["a", "c"])
+        self.assertEqual([(s["trace"], s["time_ns"]) for s in b], [("a", 7), ("c", 7)])
+        self.assertEqual([s["statistics"] for s in a + b], [1, 1, 2, 2])
 
 
 class Times(unittest.TestCase):

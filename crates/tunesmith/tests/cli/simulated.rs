@@ -171,6 +171,14 @@ fn predictors_of_the_program_are_taken_by_name() {
         unknown.contains("no-such") && unknown.contains("depthwise_conv2d"),
         "{unknown}"
     );
+    let depthwise = "op:depthwise_conv2d(c=16,h=7,w=7)";
+    let ask = ["tune", depthwise, "--evaluate", "simulate", "--threads", "1"];
+    let by = ["--target", "x86-avx2", "--predictor", "conv2d", "--out", "m.tsm"];
+    let other = p.error(&[&ask[..], &by].concat());
+    assert!(
+        other.contains("of type conv2d") && other.contains("--predictor depthwise_conv2d"),
+        "{other}"
+    );
     let idle = p.error(&["tune", OP, "--window", "dynamic", "--predictor", "matmul"]);
     assert!(idle.contains("has no effect"), "{idle}");
 }
