@@ -12,8 +12,11 @@ collected again, and a finished study is not repeated.
 """
 
 import argparse
+import contextlib
+import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,6 +56,12 @@ METHOD = "trees"
 FOLDER = program.ROOT / "crates" / "simulate" / "predictors"
 # As its test in crates/simulate/src/shipped.rs has it.
 MOST_BYTES = 300_000
+# What stands for the client of ssh where this machine is the board: the last argument is the line of shell, or the
+# folder there.
+BOARD = {
+    "ssh": 'for line; do :; done; exec sh -c "$line"',
+    "scp": 'for to; do :; done; for file; do case $file in /*) cp -p "$file" "${to#*:}";; esac; done',
+}
 PLUGIN = program.TARGET / "release" / "examples" / "libqemu_counts.so"
 
 
@@ -65,6 +74,10 @@ def flags():
     parser.add_argument(
         "--qemu-points", type=int, default=60,
         help="candidates of a convolution that QEMU counts as well; 0 for none [default: 60]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cooldown-points", type=int, default=50,
+        help="candidates that are timed with pauses of 1 s as well; 0 for none [default: 50]",
     )  # fmt: skip
     parser.add_argument(
         "--only-study", action="store_true", help="write the page of the study, and no predictor"
@@ -127,6 +140,33 @@ def counted_by_qemu(ops, args):
     return pairs
 
 
+@contextlib.contextmanager
+def this_machine_as_board():
+    """Puts an `ssh` and an `scp` first on the path that run and copy here."""
+    path = os.environ["PATH"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in BOARD.items():
+            (Path(folder) / name).write_text(f"#!/bin/sh\n{text}\n")
+            (Path(folder) / name).chmod(0o700)
+        os.environ["PATH"] = f"{folder}:{path}"
+        try:
+            yield
+        finally:
+            os.environ["PATH"] = path
+
+
+def cooled(op, args):
+    """The same candidates timed here as all others are, and as executables without and with the paper's pauses."""
+    if args.cooldown_points == 0:
+        return None
+    points = args.cooldown_points
+    files = [timed(op, args, points, "-here")]
+    with this_machine_as_board():
+        for pause in ("0s", "1s"):
+            files.append(collected(op, args, points, f"-{pause}", ["--board", "here", "--cooldown", pause]))
+    return files
+
+
 def study(args, facts):
     """Studies all predictors on the paper's convolutions; writes and prints the page."""
     ops = [f"op:conv2d({shape})" for shape in SHAPES["conv2d"]]
@@ -134,6 +174,8 @@ def study(args, facts):
     seconds = {f: s for f in files if (s := seconds_of(f))}
     pairs = counted_by_qemu(ops, args)
     text = predictor_study.page(files, seconds, facts["machine"]["cpus"], pairs)
+    if timings := cooled(ops[1], args):
+        text += predictor_study.cooldown_text(*timings)
     report.write("predictors", "Predictors of simulated candidates", facts, {"points": args.points}, text)
 
 

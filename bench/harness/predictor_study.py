@@ -250,6 +250,28 @@ def qemu_text(pairs):
     return f"{text}\n{report.markdown_table(header, rows)}"
 
 
+def cooldown_text(here, without, paused):
+    """How far pauses move the medians of the same schedules."""
+    key = lambda s: (s["sketch"], s["trace"])
+    times = [
+        {key(s): s["time_ns"] for s in samples_of(file) if s.get("time_ns")}
+        for file in (here, without, paused)
+    ]
+    common = [k for k in times[0] if all(k in t for t in times)]
+    rows = []
+    for name, a in (("as all others", 0), ("executables without pauses", 1)):
+        off = sorted((times[a][k] / times[2][k] - 1) * 100 for k in common)
+        at = lambda share: f"{off[int(share * (len(off) - 1))]:+.1f}%"
+        rows.append([name, len(off), at(0.1), at(0.5), at(0.9)])
+    header = ["timed", "schedules", "a tenth below", "median", "a tenth above"]
+    return f"""
+## Pauses
+
+Medians of group 1 against those of executables with pauses of 1 s.
+
+{report.markdown_table(header, rows)}"""
+
+
 def page(files, seconds, cpus, pairs):
     """The whole page. `pairs` are those of [`joined`], None without QEMU."""
     groups = [samples_of(file)[0]["group"] for file in files]
