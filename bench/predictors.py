@@ -52,7 +52,7 @@ SHAPES = {
         "m=1024,n=128,k=256",
     ],
 }
-METHOD = "trees"
+METHOD = "log-trees"
 FOLDER = program.ROOT / "crates" / "simulate" / "predictors"
 # As its test in crates/simulate/src/shipped.rs has it.
 MOST_BYTES = 300_000

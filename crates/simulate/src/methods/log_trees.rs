@@ -18,7 +18,10 @@ pub(super) const METHOD: Method = Method {
             weights: Some(&weights),
             ..Examples::of(&t.rows, &logs)
         };
-        Ok(Box::new(LogTrees(Trees::fitted(&examples, &settings(seed))?)))
+        Ok(Box::new(LogTrees(Trees::fitted(
+            &examples,
+            &settings(seed),
+        )?)))
     },
     load: |text, version| Ok(Box::new(LogTrees(learn::load::<Trees>(text, version)?))),
 };
