@@ -130,7 +130,8 @@ def counted_by_qemu(ops, args):
     if not PLUGIN.exists():
         say(f"no counts of QEMU: `cargo build --release -p simulate --example qemu_counts` makes {PLUGIN}")
         return None
-    count = f"{program.program()} simulate count {{exe}} --target {args.target} --cpu {args.cpu} --plugin {PLUGIN}"
+    count = f"{program.program()} simulate count {{exe}} --plugin {PLUGIN}"
+    count += f" --target {args.target} --cpu {args.cpu}"
     both = folder_of(args, args.qemu_points, "-both")
     pairs = []
     for op in ops:
@@ -163,7 +164,8 @@ def cooled(op, args):
     files = [timed(op, args, points, "-here")]
     with this_machine_as_board():
         for pause in ("0s", "1s"):
-            files.append(collected(op, args, points, f"-{pause}", ["--board", "here", "--cooldown", pause]))
+            board = ["--board", "here", "--cooldown", pause]
+            files.append(collected(op, args, points, f"-{pause}", board))
     return files
 
 
@@ -176,7 +178,8 @@ def study(args, facts):
     text = predictor_study.page(files, seconds, facts["machine"]["cpus"], pairs)
     if timings := cooled(ops[1], args):
         text += predictor_study.cooldown_text(*timings)
-    report.write("predictors", "Predictors of simulated candidates", facts, {"points": args.points}, text)
+    title = "Predictors of simulated candidates"
+    report.write("predictors", title, facts, {"points": args.points}, text)
 
 
 def made(kind, args):
