@@ -121,7 +121,7 @@ class WithoutRunning(unittest.TestCase):
 class Predictors(unittest.TestCase):
     def test_a_row_has_means_over_shapes_of_the_learner_and_of_the_static_score(self):
         figure = lambda method, v: {"method": method, "median": dict.fromkeys(predictors.METRICS, v)}
-        figures = [figure("trees", 1), figure("trees", 3), figure("static score", 5)]
+        figures = [figure(predictors.METHOD, v) for v in (1, 3)] + [figure("static score", 5)]
         about = {"kind": "conv2d", "cpu": "c", "validation": {"a": {}, "b": {}}, "samples": 9}
         cells = predictors.row("conv2d", about, 100, figures)
         self.assertEqual(cells[:6], ["conv2d", "conv2d", "c", 2, 9, 100])
