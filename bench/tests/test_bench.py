@@ -29,7 +29,7 @@ import static_choice
 import times
 import tuners
 import without_running
-from harness import machine, program, report, slices
+from harness import machine, predictor_study, program, report, slices
 
 
 def taken(*medians):
@@ -203,7 +203,7 @@ class WithoutRunning(unittest.TestCase):
 class Predictors(unittest.TestCase):
     def test_a_row_has_means_over_shapes_of_the_learner_and_of_the_static_score(self):
         figure = lambda method, v: {"method": method, "median": dict.fromkeys(predictors.METRICS, v)}
-        figures = [figure("trees", 1), figure("trees", 3), figure("static score", 5)]
+        figures = [figure(predictors.METHOD, v) for v in (1, 3)] + [figure("static score", 5)]
         about = {"kind": "conv2d", "cpu": "c", "validation": {"a": {}, "b": {}}, "samples": 9}
         cells = predictors.row("conv2d", about, 100, figures)
         self.assertEqual(cells[:6], ["conv2d", "conv2d", "c", 2, 9, 100])
@@ -225,6 +225,47 @@ class Predictors(unittest.TestCase):
         self.assertEqual(len(calls), 1)
         self.assertEqual(paths[0], paths[1])
         self.assertEqual(paths[0].name, "op-matmul-m-8.jsonl")
+
+
+class PredictorStudy(unittest.TestCase):
+    def figure(self, method, group, means, included, v):
+        median = dict.fromkeys(predictors.METRICS, v)
+        return {"method": method, "group": group, "means": means, "included": included, "median": median}
+
+    def test_the_paper_s_tables_are_read_by_group_and_method(self):
+        found = predictor_study.paper("x86", 3, "trees")
+        self.assertEqual(found, {"e_top1": 0.0, "r_top1": 1.0, "q_low": 2.8, "q_high": 2.4})
+        found = predictor_study.paper("RISC-V", 4, "linear")
+        self.assertEqual(found, {"e_top1": 11.0, "r_top1": 3.0, "q_low": 4.0, "q_high": 4.2})
+        self.assertIsNone(predictor_study.paper("x86", 0, "static score"))
+
+    def test_metrics_are_means_over_the_groups_of_a_case(self):
+        figures = [
+            self.figure("trees", "a", "group", True, 1),
+            self.figure("trees", "b", "group", True, 3),
+            self.figure("trees", "b", "group", False, 8),
+            self.figure("trees", "b", "static_window", True, 9),
+        ]
+        of = lambda **case: predictor_study.metrics_of({"figures": figures}, "trees", **case)["r_top1"]
+        self.assertEqual(of(), 2)
+        self.assertEqual(of(group="b"), 3)
+        self.assertEqual(of(group="b", included=False), 8)
+        self.assertEqual(of(means="static_window"), 9)
+        self.assertIsNone(predictor_study.metrics_of({"figures": figures}, "linear"))
+
+    def test_joined_files_have_the_same_schedules_and_times(self):
+        sample = {"group": "g", "sketch": "s", "statistics": 1, "simulation_ns": 5}
+        own = [sample | {"trace": t} for t in "abc"]
+        counted = [sample | {"trace": t, "statistics": 2, "time_ns": 7} for t in "cxa"]
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in ("own.jsonl", "counted.jsonl")]
+            for path, samples in zip(paths, (own, counted)):
+                path.write_text("".join(json.dumps(s) + "\n" for s in samples))
+            joined = predictor_study.joined(*paths, Path(folder) / "both")
+            a, b = map(predictor_study.samples_of, joined)
+        self.assertEqual([s["trace"] for s in a], ["a", "c"])
+        self.assertEqual([(s["trace"], s["time_ns"]) for s in b], [("a", 7), ("c", 7)])
+        self.assertEqual([s["statistics"] for s in a + b], [1, 1, 2, 2])
 
 
 class Times(unittest.TestCase):

@@ -1,9 +1,10 @@
 //! Predictors that are inside this program, one for each type of kernel. `bench/predictors.py` makes their files anew.
 
 use crate::predictor::{Predictor, PredictorError};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A predictor inside this program.
+/// A predictor inside this program. Its name is the type of kernel that it is for.
 pub struct Shipped {
     pub name: &'static str,
     text: &'static str,
@@ -29,6 +30,14 @@ impl Shipped {
     /// The one of this name.
     pub fn named(name: &str) -> Option<&'static Shipped> {
         SHIPPED.iter().find(|s| s.name == name)
+    }
+
+    /// Those for one of these types of kernel on a processor.
+    pub fn fitting(kinds: &BTreeSet<&str>, cpu: &str) -> Vec<&'static Shipped> {
+        let fits = |s: &&Shipped| {
+            kinds.contains(s.name) && s.predictor().is_ok_and(|p| p.about().cpu == cpu)
+        };
+        SHIPPED.iter().filter(fits).collect()
     }
 
     /// Bytes of its text.
@@ -59,7 +68,23 @@ mod tests {
             let predictor = shipped.predictor().unwrap_or_else(|e| panic!("{e}"));
             let about = predictor.about();
             assert!(cpus().iter().any(|c| c.name == about.cpu), "{name}");
+            assert_eq!(about.kind, name);
             assert!(about.validation.len() > 1, "{name} knows one shape");
         }
+    }
+
+    #[test]
+    fn a_predictor_is_found_by_type_and_processor() {
+        let names = |kinds: &[&str], cpu| -> Vec<&str> {
+            let kinds = kinds.iter().copied().collect();
+            let fitting = Shipped::fitting(&kinds, cpu);
+            fitting.into_iter().map(|s| s.name).collect()
+        };
+        assert_eq!(
+            names(&["matmul", "conv2d", "softmax"], "ryzen-5800x"),
+            ["conv2d", "matmul"]
+        );
+        assert_eq!(names(&["softmax"], "ryzen-5800x"), [""; 0]);
+        assert_eq!(names(&["conv2d"], "cortex-a72"), [""; 0]);
     }
 }

@@ -95,7 +95,7 @@ fn files_keep_scores_and_say_what_they_are() {
     let path = folder.path().join("a72.json");
     let unseen = samples(&[("new", 7.0)], 20, 2);
     let seen: Vec<&Sample> = unseen.iter().collect();
-    for method in ["linear", "trees"] {
+    for method in ["linear", "log-trees", "trees"] {
         let predictor = trained(method);
         predictor.save(&path).unwrap();
         let loaded = Predictor::load(&path).unwrap();

@@ -168,6 +168,7 @@ impl<'a> Chooser<'a> {
         observer: &mut dyn Observer,
     ) -> Result<Vec<TaskScores>> {
         self.scorer.check(self.target)?;
+        self.scorer.check_tasks(&plan.tasks)?;
         let options = self.options();
         let mut run = Run::new(Log { store: None }, &options)?;
         let place = AnswerPlace {

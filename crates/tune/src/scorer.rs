@@ -8,10 +8,13 @@ use crate::options::Options;
 use analysis::Score;
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
+use plan::Task;
 use simulate::{
-    CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample, Window,
+    CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample, Shipped,
+    Window,
 };
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -196,6 +199,37 @@ impl Scorer {
         llvm::check_scoring_cpu(target, &self.cpu).map_err(|why| {
             Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
         })
+    }
+
+    /// Refuses a predictor that is for none of the tasks, and names those that are for some.
+    ///
+    /// # Errors
+    /// If all candidates would stay without a score.
+    pub fn check_tasks(&self, tasks: &[Task]) -> Result<()> {
+        let Some(Simulator {
+            judge: Judge::Predictor(predictor, _),
+            ..
+        }) = &self.simulator
+        else {
+            return Ok(());
+        };
+        let about = predictor.about();
+        let kinds: BTreeSet<&str> = tasks.iter().map(|t| &*t.program.name).collect();
+        if kinds.contains(&*about.kind) {
+            return Ok(());
+        }
+        let found: Vec<&str> = kinds.iter().copied().collect();
+        let why = format!(
+            "the predictor is for kernels of type {}, and the tasks are of type {}",
+            about.kind,
+            found.join(", ")
+        );
+        let fitting = Shipped::fitting(&kinds, &about.cpu);
+        let names: Vec<&str> = fitting.iter().map(|s| s.name).collect();
+        Err(Error::new(why).help(match names.is_empty() {
+            true => "train one with `tunesmith simulate collect` and `simulate train`, or leave --predictor out".into(),
+            false => format!("give --predictor {}", names.join(" or --predictor ")),
+        }))
     }
 
     /// What says which scores compare. `from_memory` says whether kernels find their constants in memory.

@@ -109,7 +109,11 @@ pub(super) fn build(
         true => anchor(&env, &mut builder),
         false => rows::rows(&env, &mut builder),
     };
-    let program = builder.finish(&[result]);
+    let mut program = builder.finish(&[result]);
+    if let Op::Conv(_) | Op::ConvTranspose(_) = &env.node.op {
+        // A depthwise convolution is another type of kernel.
+        program.name.clone_from(&kind.op);
+    }
     Built {
         program: match joins_axes(&env) {
             true => merge::merged(program),

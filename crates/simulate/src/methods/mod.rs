@@ -4,6 +4,7 @@
 
 mod gaussian;
 mod linear;
+mod log_trees;
 mod network;
 mod search;
 mod trees;
@@ -49,9 +50,10 @@ enum Choices {
 }
 
 /// All methods. The first ones take the least time.
-pub const METHODS: [Method; 4] = [
+pub const METHODS: [Method; 5] = [
     linear::METHOD,
     trees::METHOD,
+    log_trees::METHOD,
     gaussian::METHOD,
     network::METHOD,
 ];

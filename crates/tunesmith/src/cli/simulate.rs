@@ -59,7 +59,7 @@ struct TrainArgs {
     #[arg(long)]
     cpu: Option<String>,
     /// What learns
-    #[arg(long, default_value = "trees", value_parser = simulate::METHODS.map(|m| m.name))]
+    #[arg(long, default_value = "log-trees", value_parser = simulate::METHODS.map(|m| m.name))]
     method: String,
     /// Learn from counts alone, without the static score
     #[arg(long)]

@@ -135,20 +135,24 @@ fn predictors_of_the_program_are_taken_by_name() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
     let listed = p.json(&["simulate", "predictors"]);
-    let names: Vec<&str> = listed["predictors"]
+    let listed: Vec<(&str, &str)> = listed["predictors"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|s| s["name"].as_str().unwrap())
+        .map(|s| {
+            let method = &s["about"]["method"];
+            (s["name"].as_str().unwrap(), method.as_str().unwrap())
+        })
         .collect();
-    assert_eq!(names, ["conv2d", "depthwise_conv2d", "matmul"]);
     let said = p.ok(&["simulate", "predictors"]);
     assert!(said.contains("R_top1") && said.contains("depthwise_conv2d"));
-    for (name, op) in [
+    let cases = [
         ("conv2d", "op:conv2d(c=8,h=7,w=7,k=16)"),
         ("depthwise_conv2d", "op:depthwise_conv2d(c=16,h=7,w=7)"),
         ("matmul", "op:matmul(m=24,n=32,k=16)"),
-    ] {
+    ];
+    for ((name, op), (listed, method)) in cases.into_iter().zip(listed) {
+        assert_eq!(name, listed);
         let ask = ["tune", op, "--evaluate", "simulate", "--trials", "6"];
         let by = ["--target", "x86-avx2", "--predictor", name];
         let out = ["--threads", "1", "--out", "m.tsm", "--store", name];
@@ -162,14 +166,36 @@ fn predictors_of_the_program_are_taken_by_name() {
             _ => None,
         });
         let mut kinds = stored.chain(tuned["score"].as_str());
-        let by_trees = kinds.any(|k| k == "simulated ryzen-5800x by trees");
-        assert!(by_trees, "{name}: {tuned}");
+        let scored = kinds.any(|k| k == format!("simulated ryzen-5800x by {method}"));
+        assert!(scored, "{name}: {tuned}");
     }
     let ask = ["tune", OP, "--evaluate", "simulate", "--predictor"];
     let unknown = p.error(&[&ask[..], &["no-such"]].concat());
     assert!(
         unknown.contains("no-such") && unknown.contains("depthwise_conv2d"),
         "{unknown}"
+    );
+    let depthwise = "op:depthwise_conv2d(c=16,h=7,w=7)";
+    let ask = [
+        "tune",
+        depthwise,
+        "--evaluate",
+        "simulate",
+        "--threads",
+        "1",
+    ];
+    let by = [
+        "--target",
+        "x86-avx2",
+        "--predictor",
+        "conv2d",
+        "--out",
+        "m.tsm",
+    ];
+    let other = p.error(&[&ask[..], &by].concat());
+    assert!(
+        other.contains("of type conv2d") && other.contains("--predictor depthwise_conv2d"),
+        "{other}"
     );
     let idle = p.error(&["tune", OP, "--window", "dynamic", "--predictor", "matmul"]);
     assert!(idle.contains("has no effect"), "{idle}");
