@@ -35,7 +35,8 @@ const REUSED: i64 = 24;
 /// takes about as long as two rows do.
 const FEW_ROWS: i64 = 3;
 /// Iterations of the innermost loop to fetch ahead, and those by default of an operand that
-/// comes from memory in every call. Chosen by hand.
+/// comes from memory in every call: `op:dense(m=64,n=50257,k=768)` takes 22.2 ms with 0 and
+/// 19.6 ms with 32 (Zen 5, LLVM 22.1.8).
 const DISTANCES: [i64; 3] = [0, 8, 32];
 const FROM_MEMORY: i64 = 32;
 
