@@ -1,5 +1,5 @@
 //! Weights of few bits stay packed: a product with constant weights that are dequantised from
-//! 2 or 4 bits reads them packed.
+//! 2, 4 or 8 bits reads them packed.
 //!
 //! Files and importers write `(q - zero) scale` with bytes q and a scale for each weight, or
 //! one a column, or one for all. How many bits there are, and how many terms share a scale and a
@@ -12,8 +12,9 @@ use crate::simplify::vector;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
 
-/// Columns are a multiple of the lanes of any target: kernels read whole vectors of bytes.
-const LANES: usize = 16;
+/// The least columns: kernels read whole vectors of bytes, and compute what is left of the last
+/// vector for nothing.
+const LEAST_COLUMNS: usize = 16;
 /// The least terms with one scale: of fewer, scales take more bytes than weights.
 const LEAST_BLOCK: usize = 16;
 
@@ -162,15 +163,16 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 /// The weights `v`, if they have few bits and packing them saves bytes.
 fn packed(model: &Model, v: ValueId, turned: bool) -> Option<Packed> {
     let m = Matrix::of(model, v, turned)?;
-    if m.terms == 0 || m.columns == 0 || !m.columns.is_multiple_of(LANES) {
+    if m.terms == 0 || m.columns < LEAST_COLUMNS {
         return None;
     }
     let values = || (0..m.q.len()).map(|i| m.q.get_i64(i));
     let (least, most) = (values().min()?, values().max()?);
-    let bits = match most - least {
-        0..=3 => 2,
-        4..=15 => 4,
-        _ => return None,
+    let (bits, offset) = match most - least {
+        0..=3 => (2, least),
+        4..=15 => (4, least),
+        _ if m.q.dtype() == DType::U8 => (8, 128),
+        _ => (8, 0),
     };
     let op = MatMulBlocks {
         bits,
@@ -185,24 +187,34 @@ fn packed(model: &Model, v: ValueId, turned: bool) -> Option<Packed> {
         let (block, byte, bit) = op.place(k);
         let row = &mut bytes[(block * op.bytes() + byte) * columns..][..columns];
         for (n, byte) in row.iter_mut().enumerate() {
-            *byte |= ((m.q.get_i64(m.at(m.q, k, n)) - least) << bit) as u8;
+            *byte |= ((m.q.get_i64(m.at(m.q, k, n)) - offset) << bit) as u8;
         }
     }
     let places = || (0..blocks * columns).map(|i| (i / columns * op.block, i % columns));
-    let zeros: Vec<i64> = places().map(|(k, n)| m.zero(k, n) - least).collect();
-    if !zeros.iter().all(|z| (0..256).contains(z)) {
-        return None;
-    }
-    let scales: Vec<f64> = places().map(|(k, n)| m.scale(k, n)).collect();
-    let floats: Vec<f64> = zeros.iter().map(|z| *z as f64).collect();
+    let zeros: Vec<f64> = places()
+        .map(|(k, n)| (m.zero(k, n) - offset) as f64)
+        .collect();
     let zeros = match zeros.iter().all(|z| *z == zeros[0]) {
-        true => vector(DType::U8, &floats[..1], &[1, 1]),
-        false => vector(DType::U8, &floats, &[blocks, columns]),
+        true => exactly(op.dtype(), &zeros[..1], &[1, 1])?,
+        false => exactly(op.dtype(), &zeros, &[blocks, columns])?,
     };
+    let weights: Vec<f64> = match op.dtype() {
+        DType::I8 => bytes.iter().map(|b| f64::from(*b as i8)).collect(),
+        _ => bytes.iter().map(|b| f64::from(*b)).collect(),
+    };
+    let scales: Vec<f64> = places().map(|(k, n)| m.scale(k, n)).collect();
+    let of = |dtype| exactly(dtype, &scales, &[blocks, columns]);
     Some(Packed {
         op,
-        weights: Tensor::from_slice(&[blocks, op.bytes(), columns], &bytes),
-        scales: vector(DType::F32, &scales, &[blocks, columns]),
+        weights: vector(op.dtype(), &weights, &[blocks, op.bytes(), columns]),
+        scales: of(DType::F16).or_else(|| of(DType::F32))?,
         zeros,
     })
+}
+
+/// The values in a type that has them all.
+fn exactly(dtype: DType, values: &[f64], shape: &[usize]) -> Option<Tensor> {
+    let t = vector(dtype, values, shape);
+    let same = |(i, v): (usize, &f64)| t.get_f64(i) == *v;
+    values.iter().enumerate().all(same).then_some(t)
 }

@@ -3,7 +3,7 @@
 mod build_onnx;
 
 use build_onnx::{file, float, import, int, known, node, undeclared};
-use graph::{Keep, evaluate, simplify};
+use graph::{Keep, Model, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, OperatorSetIdProto, TensorProto};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
@@ -193,7 +193,8 @@ fn products_with_a_scale_a_column() {
     close(&found, &expected, 1.0);
 }
 
-/// Weights of few bits in blocks of 16 terms, the last block not whole.
+/// Weights of few bits in blocks of 16 terms, the last block not whole, and rows of a sequence,
+/// as exporters write them.
 #[test]
 fn weights_of_few_bits_are_dequantised() {
     let sizes = [(20, 3), (32, 16)];
@@ -203,7 +204,7 @@ fn weights_of_few_bits_are_dequantised() {
         let packed = bytes(&[maps, 2, block / per_byte], 5);
         let scales: Vec<f32> = (0..maps * 2).map(|i| 0.1 + i as f32 * 0.03).collect();
         let zeros = bytes(&[maps * 2 * bits / 8], 6);
-        let x = bytes(&[2, terms], 7);
+        let x = bytes(&[1, 2, terms], 7);
         let operands = [
             &x,
             &packed,
@@ -233,7 +234,11 @@ fn weights_of_few_bits_are_dequantised() {
                 expected.push((0..terms).map(term).sum::<f64>());
             }
         }
-        let found = run_floats("MatMulNBits", attributes, &operands);
+        let (found, simplified) = run_floats("MatMulNBits", attributes, &operands);
+        let mut packed = simplified
+            .nodes()
+            .filter(|(_, n)| n.op.name() == "matmul_blocks");
+        assert_eq!(packed.next().is_some(), maps == 16);
         let largest = expected.iter().fold(1.0, |m: f64, e| m.max(e.abs()));
         for (a, e) in found.iter().zip(&expected) {
             assert!((a - e).abs() < 1e-5 * largest, "{found:?}\n{expected:?}");
@@ -241,8 +246,12 @@ fn weights_of_few_bits_are_dequantised() {
     }
 }
 
-/// As [`run`], where the first operand is the input, as floats.
-fn run_floats(op: &str, attributes: Vec<AttributeProto>, operands: &[&Tensor]) -> Vec<f64> {
+/// As [`run`], where the first operand is the input, as floats; and the simplified model.
+fn run_floats(
+    op: &str,
+    attributes: Vec<AttributeProto>,
+    operands: &[&Tensor],
+) -> (Vec<f64>, Model) {
     let mut x = Tensor::zeros(DType::F32, operands[0].shape());
     (0..x.len()).for_each(|i| x.set_f64(i, operands[0].get_f64(i)));
     let names: Vec<String> = (0..operands.len()).map(|i| format!("v{i}")).collect();
@@ -264,12 +273,13 @@ fn run_floats(op: &str, attributes: Vec<AttributeProto>, operands: &[&Tensor]) -
         let outputs = evaluate(m, &x, Keep::Outputs).unwrap().outputs();
         build_onnx::floats_of(&outputs[0])
     };
-    // Weights of 4 bits are packed then.
-    let (found, simplified) = (values(&m), values(&simplify(&m)));
-    for (a, b) in found.iter().zip(&simplified) {
+    // Weights of few bits are packed then.
+    let simplified = simplify(&m);
+    let found = values(&m);
+    for (a, b) in found.iter().zip(&values(&simplified)) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} and {b}");
     }
-    found
+    (found, simplified)
 }
 
 /// Products of bytes and sums in floats: the operands' zero points are taken off.
@@ -333,7 +343,7 @@ fn a_product_of_floats_by_bytes_is_quantised() {
     let x = Tensor::from_slice(&[1, 3], &[0u8, 51, 255]);
     let w = Tensor::from_slice(&[3, 1], &[1u8, 2, 3]);
     let operands = [&x, &w, &scale(0.5), &zero(1)];
-    let found = run_floats("DynamicQuantizeMatMul", vec![], &operands);
+    let (found, _) = run_floats("DynamicQuantizeMatMul", vec![], &operands);
     assert!(
         (found[0] - (51.0 * 0.5 + 255.0 * 1.0)).abs() < 1e-3,
         "{found:?}"

@@ -18,21 +18,25 @@ pub const MEMORY: f64 = 6.0;
 /// memory: orders of magnitude, chosen by hand.
 const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, MEMORY];
 
-/// Ways of a first-level cache of 32 KiB: of Intel's cores up to Skylake and of AMD's
-/// from Zen to Zen 4 (their optimization manuals). Zen 5 has 48 KiB in 12 ways. No target
-/// says its own.
-pub const WAYS: i64 = 8;
+/// Bytes of one way of a first-level cache: a page, as a core looks lines up before it has
+/// translated their addresses. So are 32 KiB in 8 ways, of Intel's cores up to Skylake and of
+/// AMD's from Zen to Zen 4, and 48 KiB in 12 ways, of Zen 5 (their optimization manuals).
+const WAY_BYTES: i64 = 4096;
+
+/// Lines of a first-level cache that share a set.
+pub fn ways(target: &CpuTarget) -> i64 {
+    (target.l1_bytes as i64 / WAY_BYTES).max(1)
+}
 
 /// Lines that a first-level cache holds together, where each is so many bytes from the
 /// one before: lines that are a multiple of its sets apart share a set.
 pub fn lines_together(apart: i64, target: &CpuTarget) -> i64 {
     let line = target.cache_line_bytes.max(1) as i64;
-    let span = (target.l1_bytes as i64 / WAYS).max(line);
-    let (mut a, mut b) = (span, apart.abs() % span);
+    let (mut a, mut b) = (WAY_BYTES, apart.abs() % WAY_BYTES);
     while b > 0 {
         (a, b) = (b, a % b);
     }
-    span / a.max(line) * WAYS
+    WAY_BYTES / a.max(line) * ways(target)
 }
 
 /// Bytes that a cycle brings of data of so many bytes that are read again and again, when

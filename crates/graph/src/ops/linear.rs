@@ -37,8 +37,8 @@ impl Gemm {
     }
 }
 
-/// Sum over k of x[m,k] (p[k,n] - zero) scale, where p are constants of few bits. Their scales
-/// and zeros are those of a block of terms.
+/// Sum over k of x[m,k] (p[k,n] - zero) scale, where p are constants of few bits. Their scales,
+/// f32 or f16, and zeros are those of a block of terms.
 ///
 /// A byte holds terms of one column that lie `block * bits / 8` apart, the first one in its low
 /// bits: so a vector of bytes gives vectors of neighbouring columns.
@@ -68,6 +68,15 @@ impl MatMulBlocks {
         (k / self.block, byte, part * self.bits)
     }
 
+    /// The type of bytes and of zero points: numbers of a whole byte have a sign, so that
+    /// sums of products stay small; smaller ones have none.
+    pub fn dtype(self) -> DType {
+        match self.bits {
+            8 => DType::I8,
+            _ => DType::U8,
+        }
+    }
+
     pub(super) fn infer(self, inputs: Operands) -> Result<TensorType, OpError> {
         let (x, packed) = (inputs.exactly(4)?.get(0)?, inputs.get(1)?);
         let (&[rows, terms], &[.., columns]) = (&x.shape[..], &packed.shape[..]) else {
@@ -81,11 +90,15 @@ impl MatMulBlocks {
         }
         let blocks = terms / self.block;
         inputs.expect(0, DType::F32, &x.shape)?;
-        inputs.expect(1, DType::U8, &[blocks, self.bytes(), columns])?;
-        inputs.expect(2, DType::F32, &[blocks, columns])?;
+        let scales = match inputs.get(2)?.dtype {
+            DType::F16 => DType::F16,
+            _ => DType::F32,
+        };
+        inputs.expect(1, self.dtype(), &[blocks, self.bytes(), columns])?;
+        inputs.expect(2, scales, &[blocks, columns])?;
         match inputs.get(3)?.len() {
-            1 => inputs.expect(3, DType::U8, &[1, 1])?,
-            _ => inputs.expect(3, DType::U8, &[blocks, columns])?,
+            1 => inputs.expect(3, self.dtype(), &[1, 1])?,
+            _ => inputs.expect(3, self.dtype(), &[blocks, columns])?,
         }
         Ok(TensorType::new(DType::F32, &[rows, columns]))
     }

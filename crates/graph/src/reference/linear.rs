@@ -68,7 +68,12 @@ pub(super) fn matmul_blocks(m: MatMulBlocks, operands: &[&Tensor], shape: &[usiz
             let of_block = block * columns + n;
             let byte = packed.get_i64((block * m.bytes() + byte) * columns + n);
             let zero = zeros.get_i64(if zeros.len() == 1 { 0 } else { of_block });
-            let whole = (byte >> bit & mask) - zero;
+            let number = if m.bits == 8 {
+                byte
+            } else {
+                byte >> bit & mask
+            };
+            let whole = number - zero;
             let value = whole as f64 * scales.get_f64(of_block);
             weights.set_f64(k * columns + n, value);
         }

@@ -102,10 +102,16 @@ pub(super) fn matmul_blocks(
         |o, t| {
             let term = &o[2] * block + &t[1] * bytes + &t[0];
             let byte = packed.at(vec![o[2].clone(), t[0].clone(), o[1].clone()]);
-            let first = (&t[1] * bits).cast(DType::I32);
-            let low = Expr::binary(BinaryOp::Shr, byte.cast(DType::I32), first);
-            let mask = Expr::constant(f64::from((1i32 << bits) - 1), DType::I32);
-            let number = Expr::binary(BinaryOp::BitAnd, low, mask);
+            let byte = byte.cast(DType::I32);
+            let number = match bits {
+                8 => byte,
+                _ => {
+                    let first = (&t[1] * bits).cast(DType::I32);
+                    let low = Expr::binary(BinaryOp::Shr, byte, first);
+                    let mask = Expr::constant(f64::from((1i32 << bits) - 1), DType::I32);
+                    Expr::binary(BinaryOp::BitAnd, low, mask)
+                }
+            };
             x.at(vec![o[0].clone(), term]) * number.cast(DType::F32)
         },
     );

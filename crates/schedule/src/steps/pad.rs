@@ -4,8 +4,9 @@
 //! The loop is one that no step has changed yet: its variable is an axis of the
 //! one block under it and a dimension of what that block writes. Loop, axis and
 //! dimension grow to the next multiple. What the block loads along the axis is
-//! 0 in the padding, which a packed operand has in memory (see `pack`); what it
-//! computes there nobody reads.
+//! 0 in the padding, which a packed operand has in memory (see `pack`). Of an
+//! intermediate that is as large already it loads what is there. What it computes
+//! in the padding nobody reads.
 
 use crate::illegal::Illegal;
 use crate::legality::serial;
@@ -112,6 +113,21 @@ fn grow(p: &mut Program, l: LoopId, found: &Padded, padded: i64) {
         .into_iter()
         .map(|b| (b, Expr::constant(0.0, p.buffer(b).dtype)))
         .collect();
+    let has_padding = |b: BufferId, indices: &[Expr]| {
+        let b = p.buffer(b);
+        let mut along = indices
+            .iter()
+            .zip(&b.shape)
+            .filter(|(i, _)| i.uses_var(axis));
+        let held = |(i, n): (&Expr, &i64)| i.as_var() == Some(axis) && *n >= padded;
+        b.role == Role::Intermediate && along.all(held)
+    };
+    let held: Vec<(BufferId, Vec<Expr>)> = p
+        .block(found.block)
+        .loads()
+        .into_iter()
+        .filter(|(b, indices)| has_padding(*b, indices))
+        .collect();
     let block = p.block_mut(found.block);
     for i in block.iters.iter_mut().filter(|i| i.var == axis) {
         i.extent = padded;
@@ -123,7 +139,9 @@ fn grow(p: &mut Program, l: LoopId, found: &Padded, padded: i64) {
         };
         let zero = &zeros.iter().find(|(z, _)| z == b)?.1;
         let along = indices.iter().any(|i| i.uses_var(axis));
-        along.then(|| Expr::select(inside.clone(), e, zero))
+        let is_held = |(held, at): &(BufferId, Vec<Expr>)| held == b && at == indices;
+        let guard = along && !held.iter().any(is_held);
+        guard.then(|| Expr::select(inside.clone(), e, zero))
     };
     // An index that is loaded is guarded with its load.
     block.map_statement(|e| e.rewrite(&mut |e| guarded(e)));

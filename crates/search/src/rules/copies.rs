@@ -12,7 +12,7 @@ use super::threads::Shared;
 use super::{Packed, Plan, TileLoops, pack, surround};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
-use crate::rates::WAYS;
+use crate::rates::ways;
 use ir::{CpuTarget, LoopId, Role, Scope};
 
 const RULE: &str = "copies";
@@ -130,7 +130,7 @@ fn lies_badly(facts: &Reduction, o: &Access, lanes: usize, target: &CpuTarget) -
     let row = row.filter(|_| !o.strides[lanes].is_used());
     let rows = row.filter(|(at, _)| far(*at) >= PAGE_BYTES);
     let rows = rows.map_or(1, |(at, a)| match far(at) % PAGE_BYTES {
-        0 => a.extent.min(ROWS) * PAGES / WAYS,
+        0 => a.extent.min(ROWS) * PAGES / ways(target),
         _ => a.extent.min(ROWS),
     });
     let bytes = facts.footprint(o, &facts.axes.iter().map(|a| a.extent).collect::<Vec<_>>());

@@ -1,10 +1,11 @@
 //! Products with weights of few bits: bytes are widened in registers and multiplied as whole
 //! numbers; the sums of a block are scaled once.
 //!
-//! A register tile is rows by vectors of columns, as in `gemm`. The bytes of a tile's columns
-//! follow each other in memory, as do their scales: they are packed so once.
+//! A register tile is rows by vectors of columns, as in `gemm`, and neither need divide. The
+//! bytes of a tile's columns follow each other in memory, as do their scales: they are packed so
+//! once, the last panel with zeros.
 
-use super::registers::{Registers, limit_unrolled, products_a_load, spills};
+use super::registers::{IN_FLIGHT, Registers, limit_unrolled, spills};
 use super::{Templates, epilogue, main_sum, others};
 use crate::draft::{DecidedPart, Draft, REST, Written, given};
 use crate::nests::Nest;
@@ -22,7 +23,7 @@ const WIDENING: i64 = 3;
 /// Registers for what is widened and broadcast. Chosen by hand; not measured apart.
 const OTHERS: i64 = 4;
 
-/// The sketch of a product with packed weights whose columns are whole vectors; none for others.
+/// The sketch of a product with packed weights; none for others.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let block_sums = all.iter().find(|n| n.is(BLOCK_SUMS));
     let Some((main, block_sums)) = main_sum(all).zip(block_sums) else {
@@ -35,17 +36,15 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         out: epilogue(all, main),
         lanes: target.lanes(DType::F32),
     };
-    if form.extent(product::COLUMN.as_str()) % form.lanes == 0 {
-        found.write(Draft::new("packed", program), |d| {
-            form.write(d)?;
-            let handled: Vec<BlockId> = [Some(main), Some(block_sums), form.out]
-                .into_iter()
-                .flatten()
-                .map(|n| n.block)
-                .collect();
-            others(d, all, &handled, target)
-        });
-    }
+    found.write(Draft::new("packed", program), |d| {
+        form.write(d)?;
+        let handled: Vec<BlockId> = [Some(main), Some(block_sums), form.out]
+            .into_iter()
+            .flatten()
+            .map(|n| n.block)
+            .collect();
+        others(d, all, &handled, target)
+    });
 }
 
 struct Form<'a> {
@@ -71,17 +70,14 @@ impl Form<'_> {
         let m = self.extent(product::ROW.as_str());
         let n = self.extent(product::COLUMN.as_str());
         let registers = Registers::without(self.target, OTHERS);
-        let widths: Vec<i64> = (1..=MOST_VECTORS)
-            .filter(|v| n % (v * lanes) == 0)
-            .collect();
-        let rows: Vec<i64> = (1..=registers.most_rows().min(m))
-            .filter(|t| m % t == 0)
-            .collect();
+        let vectors = (n + lanes - 1) / lanes;
+        let widths: Vec<i64> = (1..=MOST_VECTORS.min(vectors)).collect();
+        let rows: Vec<i64> = (1..=registers.most_rows().min(m)).collect();
         let [blocks, bytes, parts] = TERMS.map(|axis| self.extent(axis));
         let row_bytes = blocks * bytes * parts * DType::F32.size() as i64;
         let together = lines_together(row_bytes, self.target).max(1);
         let few: Vec<i64> = rows.iter().copied().filter(|t| *t <= together).collect();
-        let (t, v) = tile(registers, &few, &widths);
+        let (t, v) = tile(registers, (m, &few), (vectors, &widths));
         let widths: Vec<i64> = widths.iter().map(|v| v * lanes).collect();
         let columns = d.choose("columns", &widths, v * lanes).value();
         let rows = d.choose("rows", &rows, t).value();
@@ -97,7 +93,12 @@ impl Form<'_> {
             }
             None => d.keep_in_registers(main)?,
         };
-        for (buffer, dims) in self.constants(d) {
+        let constants = self.constants(d);
+        for block in [block_sums, main] {
+            let [column] = d.along(block, [AXES[1]])?;
+            d.pad(column, columns)?;
+        }
+        for (buffer, dims) in constants {
             let order = [&[dims - 1][..], &Vec::from_iter(0..dims - 1), &[dims]].concat();
             d.pack(buffer, &[(dims - 1, columns.into())], &order)?;
         }
@@ -118,7 +119,9 @@ impl Form<'_> {
         d.unroll(n1)?;
         d.unroll(m1)?;
         d.decompose_reduction(main, block)?;
-        d.run_parallel()
+        d.run_parallel()?;
+        d.attempt_partition(m0);
+        Ok(())
     }
 
     /// The constants with a value a column: bytes, scales, and zeros if there are several.
@@ -175,11 +178,15 @@ const AXES: [&str; 3] = [
     product::BLOCK.as_str(),
 ];
 
-/// The tile with the most products for what it loads and widens, of those that fit the registers.
-fn tile(registers: Registers, rows: &[i64], vectors: &[i64]) -> (i64, i64) {
+/// The tile with which all `m` rows of all `n` vectors take the fewest instructions, of those that
+/// fit the registers. Rows and columns that are left over take a tile of their own.
+fn tile(registers: Registers, (m, rows): (i64, &[i64]), (n, vectors): (i64, &[i64])) -> (i64, i64) {
+    let one = |t: i64, v: i64| (t * v).max(IN_FLIGHT) + t + WIDENING * v;
+    let instructions = |(t, v): &(i64, i64)| {
+        let rest = if m % t > 0 { one(m % t, *v) } else { 0 };
+        (n + v - 1) / v * (m / t * one(*t, *v) + rest)
+    };
     let all = rows.iter().flat_map(|t| vectors.iter().map(|v| (*t, *v)));
     let fitting = all.filter(|(t, v)| registers.fit(*t, *v) && !spills(*t, *v));
-    let gain = |(t, v): &(i64, i64)| products_a_load(*t, WIDENING * *v);
-    let best = fitting.max_by(|a, b| gain(a).total_cmp(&gain(b)));
-    best.unwrap_or((1, 1))
+    fitting.min_by_key(instructions).unwrap_or((1, 1))
 }

@@ -11,19 +11,19 @@ use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::defaults;
 
-/// Columns: two vectors of the widest target, and one more.
-const COLUMNS: usize = 48;
-
 /// How weights are written.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     terms: usize,
+    columns: usize,
     /// Terms with one scale and one zero point.
     block: usize,
     /// The least and the greatest number.
     range: [i64; 2],
     /// Whether each block has a zero point.
     asymmetric: bool,
+    /// Whether scales are numbers of f16.
+    halves: bool,
     /// How the product reads them.
     read: Read,
 }
@@ -53,15 +53,16 @@ impl Weights {
     }
 
     fn scale(&self, k: usize, n: usize) -> f32 {
-        0.01 + ((k / self.block) * 5 + n % 11) as f32 * 0.003
+        let step = if self.halves { 1.0 / 256.0 } else { 0.003 };
+        (3 + (k / self.block) * 5 + n % 11) as f32 * step
     }
 
     /// A constant with an element for each weight.
     fn constant(&self, m: &mut Model, dtype: DType, of: impl Fn(usize, usize) -> f64) -> ValueId {
         let turned = self.read != Read::Matrix;
         let shape = match turned {
-            true => [COLUMNS, self.terms],
-            false => [self.terms, COLUMNS],
+            true => [self.columns, self.terms],
+            false => [self.terms, self.columns],
         };
         let mut t = Tensor::zeros(dtype, &shape);
         for i in 0..t.len() {
@@ -97,8 +98,8 @@ impl Weights {
                 add(&mut m, Op::MatMul, &[x, w])
             }
             Read::Gemm => {
-                let bias: Vec<f32> = (0..COLUMNS).map(bias).collect();
-                let bias = m.add_constant("bias", Tensor::from_slice(&[COLUMNS], &bias));
+                let bias: Vec<f32> = (0..self.columns).map(bias).collect();
+                let bias = m.add_constant("bias", Tensor::from_slice(&[self.columns], &bias));
                 let gemm = Gemm {
                     alpha: 1.0,
                     beta: 1.0,
@@ -141,25 +142,31 @@ fn constants(plan: &Plan) -> u64 {
 
 fn cases() -> Vec<Weights> {
     let mut cases = Vec::new();
-    let int4 = [-8, 7];
-    for (terms, block, range, asymmetric) in [
-        (256, 16, int4, false),
-        (256, 16, [0, 15], true),
-        (256, 32, int4, true),
-        (256, 128, [0, 15], true),
-        (256, 128, int4, false),
+    let (int4, int8) = ([-8, 7], [-128, 127]);
+    for (terms, columns, block, range, asymmetric) in [
+        (256, 48, 16, int4, false),
+        // Columns that no vector divides.
+        (256, 41, 16, [0, 15], true),
+        (256, 48, 32, int4, true),
+        (256, 16, 128, [0, 15], true),
+        (256, 200, 128, int4, false),
         // One scale a column.
-        (96, 96, int4, false),
+        (96, 48, 96, int4, false),
         // The last block has half of the terms of the others, so that scales are of 16.
-        (112, 32, [0, 15], true),
-        (64, 32, [0, 3], true),
+        (112, 48, 32, [0, 15], true),
+        (64, 48, 32, [0, 3], true),
+        (96, 48, 96, int8, false),
+        (256, 41, 32, [0, 255], true),
+        (64, 96, 16, int8, true),
     ] {
         for read in [Read::Matrix, Read::Transposed, Read::Gemm] {
             cases.push(Weights {
                 terms,
+                columns,
                 block,
                 range,
                 asymmetric,
+                halves: read == Read::Transposed,
                 read,
             });
         }
@@ -172,20 +179,22 @@ fn cases() -> Vec<Weights> {
 fn products_with_weights_of_few_bits_are_those_of_the_definition() {
     let settings = settings();
     for (i, case) in cases().into_iter().enumerate() {
-        for (j, rows) in [1, 5, 64].into_iter().enumerate() {
+        for (j, rows) in [1, 7, 31, 64].into_iter().enumerate() {
             let setting = &settings[(i + j) % settings.len()];
             let target = setting.compiler.target();
             let what = format!("{case:?}, {rows} rows for {}", target.name());
             let plan = plan(&case.model(rows), target, &LayoutPolicy::Blocked.into()).unwrap();
             let product = plan.tasks.iter().find(|t| t.op == "dense_packed");
             assert!(product.is_some(), "{what}");
-            let floats = (case.terms * COLUMNS * DType::F32.size()) as u64;
-            let most = if case.block >= 32 && case.terms % case.block == 0 {
-                6
-            } else {
-                4
+            let floats = (case.terms * case.columns * DType::F32.size()) as u64;
+            let whole = case.block >= 32 && case.terms % case.block == 0;
+            let most = match (case.range[1] - case.range[0], whole) {
+                (0..16, true) => 6,
+                (0..16, false) => 4,
+                (_, true) => 3,
+                (_, false) => 2,
             };
-            let bias = (COLUMNS * DType::F32.size()) as u64;
+            let bias = (case.columns * DType::F32.size()) as u64;
             assert!((constants(&plan) - bias) * most < floats, "{what}");
             let all = defaults(&plan.tasks, target, Accuracy::Strict).unwrap();
             let kernels = compiled::kernels(&plan, &all.candidates, &setting.compiler).unwrap();
@@ -199,7 +208,7 @@ fn products_with_weights_of_few_bits_are_those_of_the_definition() {
             ));
             let y = compiled::run(&mut code.unwrap(), std::slice::from_ref(&x)).unwrap();
             for i in 0..y[0].len() {
-                let [want, size] = case.expected(&x, i / COLUMNS, i % COLUMNS);
+                let [want, size] = case.expected(&x, i / case.columns, i % case.columns);
                 let error = (y[0].get_f64(i) - want).abs();
                 assert!(error <= 2e-6 * size + 1e-6, "{error:e} of {want}: {what}");
             }
@@ -207,15 +216,17 @@ fn products_with_weights_of_few_bits_are_those_of_the_definition() {
     }
 }
 
-/// Scales of few terms, and numbers of a whole byte, leave the weights in f32.
+/// Scales of few terms, and few columns, leave the weights in f32.
 #[test]
 fn what_packing_does_not_suit_stays_in_floats() {
     let target = settings()[0].compiler.target().clone();
     let case = Weights {
         terms: 60,
+        columns: 48,
         block: 20,
         range: [-8, 7],
         asymmetric: true,
+        halves: false,
         read: Read::Matrix,
     };
     let kinds = |case: Weights| -> Vec<String> {
@@ -224,10 +235,9 @@ fn what_packing_does_not_suit_stays_in_floats() {
     };
     assert_eq!(kinds(case), ["dense_packed"]);
     assert_eq!(kinds(Weights { block: 12, ..case }), ["dense"]);
-    let bytes = [-100, 100];
     assert_eq!(
         kinds(Weights {
-            range: bytes,
+            columns: 12,
             ..case
         }),
         ["dense"]

@@ -34,8 +34,11 @@ const REUSED: i64 = 24;
 /// Rows for which copying a right operand with cut rows costs more than its masks: copying
 /// takes about as long as two rows do.
 const FEW_ROWS: i64 = 3;
-/// Iterations of the innermost loop to fetch ahead. Chosen by hand; not measured apart.
+/// Iterations of the innermost loop to fetch ahead, and those by default of an operand that
+/// comes from memory in every call: `op:dense(m=64,n=50257,k=768)` takes 22.2 ms with 0 and
+/// 19.6 ms with 32 (Zen 5, LLVM 22.1.8).
 const DISTANCES: [i64; 3] = [0, 8, 32];
+const FROM_MEMORY: i64 = 32;
 
 /// Which tiles follow each other, and which are shared out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -280,7 +283,12 @@ impl Tiling<'_> {
         let bytes = s.k() * s.n() * DType::F32.size() as i64;
         let copied = self.packing.is_some_and(|p| p.each_call);
         let far = bytes > self.target.l2_bytes as i64 && !copied;
-        let ahead = far.then(|| d.choose("prefetch", &DISTANCES, 0));
+        let distance = if stream::from_memory(s, self.target) {
+            FROM_MEMORY
+        } else {
+            0
+        };
+        let ahead = far.then(|| d.choose("prefetch", &DISTANCES, distance));
         if let Some(rows) = rows {
             t.registers
                 .limit(d, &[rows.value()], columns.value(), t.lanes);
