@@ -156,6 +156,24 @@ fn strategies_go_on_after_all_costs_moved() {
 }
 
 #[test]
+fn who_begins_with_defaults_begins_anywhere_once_these_are_forgotten() {
+    let forgotten = |seed| {
+        let mut space = space(3, 4, 16);
+        space.forget_defaults(seed);
+        space
+    };
+    let defaults =
+        |s: &Space| -> Vec<Vec<u64>> { s.sketches.iter().map(|s| s.default.clone()).collect() };
+    assert!(defaults(&forgotten(5)).iter().all(|d| *d != [0; 4]));
+    assert_eq!(defaults(&forgotten(5)), defaults(&forgotten(5)));
+    assert_ne!(defaults(&forgotten(5)), defaults(&forgotten(6)));
+    let mut evolutionary = strategy("evolutionary", 1).unwrap();
+    let (asked, _) = run(&mut *evolutionary, &forgotten(5), 3, bowl);
+    let values: Vec<Vec<u64>> = asked.into_iter().map(|p| p.values).collect();
+    assert_eq!(values, defaults(&forgotten(5)));
+}
+
+#[test]
 fn a_small_space_is_exhausted() {
     let space = space(2, 2, 5);
     for (name, make) in STRATEGIES {
