@@ -90,7 +90,7 @@ use crate::chooser::Chooser;
 use crate::compile::Builders;
 use crate::energy::Stage;
 use crate::finish::Finish;
-use crate::search::check_algorithms;
+use crate::scorer::Scorer;
 use measure::energy::own_cpu_s;
 use runtime::CompiledModel;
 use start::{Start, prepare};
