@@ -90,7 +90,6 @@ use crate::chooser::Chooser;
 use crate::compile::Builders;
 use crate::energy::Stage;
 use crate::finish::Finish;
-use crate::scorer::Scorer;
 use measure::energy::own_cpu_s;
 use runtime::CompiledModel;
 use start::{Start, prepare};
@@ -179,9 +178,6 @@ pub fn tune_all_by(
     observer.stage("building the default model");
     let prepared = prepare(requests, host, store, options)?;
     let (mut models, defaults): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
-    for (m, r) in models.iter().zip(requests) {
-        Scorer::of(options, r.target).check_tasks(&m.plan.tasks)?;
-    }
     if evaluator.is_none() && !options.reading.is_zero() {
         let clock = Clock::of(options);
         options.enter(Stage::Features);

@@ -12,6 +12,7 @@ use crate::machine::{Limits, target_key};
 use crate::resume::{Answers, Earlier, earlier, noted};
 use crate::run::{Job, Log, Run};
 use crate::saved::Saved;
+use crate::scorer::Scorer;
 use crate::search::OfPlan;
 use crate::source::Source;
 use crate::stretches::Stretch;
@@ -92,6 +93,7 @@ pub fn prepare(
             Err(_) if clock.is_stopped() => return Err(Error::stopped()),
             decided => decided?,
         };
+        Scorer::of(options, r.target).check_tasks(&default.plan.tasks)?;
         let accuracy = trial.making.allowed.accuracy;
         let others = options.alternatives.saturating_sub(1);
         let costs = costs.unwrap_or_else(Costs::of_bytes);
