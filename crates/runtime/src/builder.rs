@@ -189,7 +189,7 @@ impl ModelBuilder {
         }
     }
 
-    /// Leaves what prepare entries make of the model's constants out of its file. It is made again when a model that was
+    /// Leaves what prepare entries make of fewer bytes of the model's constants out of its file. It is made again when a model that was
     /// loaded is made ready to run. Steps that were added before are as they were.
     pub fn derive_at_load(&mut self) {
         self.derives = true;
@@ -690,8 +690,10 @@ impl ModelBuilder {
             return Ok(done.clone());
         }
         let buffers = run_prepare(step, kernel, inputs, &self.pool)?;
-        // What another machine's code prepares cannot be prepared where that runs.
-        let derived = self.derives && kernel.prepare_code.is_none();
+        // What another machine's code prepares cannot be prepared where that runs, and what is no larger than its origin saves nothing.
+        let read: u64 = key.2.iter().map(|(_, _, bytes)| bytes).sum();
+        let made: u64 = buffers.iter().map(|b| b.len() as u64).sum();
+        let derived = self.derives && kernel.prepare_code.is_none() && made > read;
         let params: Vec<KernelParam> = kernel.prepare_params.clone();
         let params = params.iter().filter(|p| p.role == ParamRole::Prepared);
         let mut made = Vec::with_capacity(buffers.len());
