@@ -28,6 +28,7 @@ pages! {
     every_command_of_when_something_is_missing_works: "when-something-is-missing",
     every_command_of_read_explain_works: "read-explain",
     every_command_of_measure_works: "measure",
+    every_command_of_share_records_works: "share-records",
     every_command_of_compile_for_another_machine_works: "compile-for-another-machine",
     every_command_of_train_works: "train",
 }
