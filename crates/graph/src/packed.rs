@@ -17,6 +17,9 @@ use tensor::{DType, Tensor};
 const LEAST_COLUMNS: usize = 16;
 /// The least terms with one scale: of fewer, scales take more bytes than weights.
 const LEAST_BLOCK: usize = 16;
+/// The most rows with weights of 8 bits: of more, arithmetic takes the time and not the weights' bytes, and widening them
+/// adds a tenth to it. Fewer bits are worth that, as they take an eighth of the memory.
+const MOST_ROWS_OF_BYTES: usize = 32;
 
 /// Replaces products with dequantised weights of few bits. What is not recognised stays as it is.
 pub(crate) fn products_of_packed(model: &Model) -> Model {
@@ -58,6 +61,10 @@ fn replaced(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
         return None;
     }
     let packed = packed(&r.target, w, turned)?;
+    let rows: usize = leading.iter().product();
+    if packed.op.bits == 8 && rows > MOST_ROWS_OF_BYTES {
+        return None;
+    }
     let columns = packed.weights.shape()[2];
     let constants = [packed.weights, packed.scales, packed.zeros];
     let [weights, scales, zeros] = constants.map(|t| r.target.add_result(&node.name, t));
@@ -68,7 +75,7 @@ fn replaced(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
     let reshape = |shape: Vec<usize>| Op::Reshape(Reshape { shape });
     let x = match leading.len() {
         1 => x,
-        _ => add(reshape(vec![leading.iter().product(), terms]), &[x]),
+        _ => add(reshape(vec![rows, terms]), &[x]),
     };
     let mut y = add(Op::MatMulBlocks(packed.op), &[x, weights, scales, zeros]);
     if leading.len() > 1 {

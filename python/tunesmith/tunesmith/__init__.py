@@ -20,12 +20,12 @@ from tunesmith_runtime import (
     RunError,
     TensorInfo,
     TunesmithError,
+    __version__,
     load,
 )
 
 from ._program import CompileError, check, compile, explain, info, program, tune
 
-__version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "BusyError",

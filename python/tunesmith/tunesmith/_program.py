@@ -46,14 +46,12 @@ def _flags(options: dict[str, Any]) -> list[str]:
 
 def _call(command: list[str], progress: Callable[[str], None] | None = None) -> Any:
     """Runs the program; the object that it prints. `progress` gets the lines that it says meanwhile."""
-    libraries = os.pathsep.join(filter(None, [str(_HERE / "lib"), os.environ.get("LD_LIBRARY_PATH")]))
     with subprocess.Popen(
         [program(), *command, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "LD_LIBRARY_PATH": libraries},
         # Ctrl-C goes to this process alone, which passes it on once.
         start_new_session=True,
     ) as process:

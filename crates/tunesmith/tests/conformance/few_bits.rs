@@ -185,7 +185,9 @@ fn products_with_weights_of_few_bits_are_those_of_the_definition() {
             let what = format!("{case:?}, {rows} rows for {}", target.name());
             let plan = plan(&case.model(rows), target, &LayoutPolicy::Blocked.into()).unwrap();
             let product = plan.tasks.iter().find(|t| t.op == "dense_packed");
-            assert!(product.is_some(), "{what}");
+            // Bytes are worth it for few rows only.
+            let widened = case.range[1] - case.range[0] > 16 && rows > 32;
+            assert_eq!(product.is_none(), widened, "{what}");
             let floats = (case.terms * case.columns * DType::F32.size()) as u64;
             let whole = case.block >= 32 && case.terms % case.block == 0;
             let most = match (case.range[1] - case.range[0], whole) {
@@ -195,7 +197,10 @@ fn products_with_weights_of_few_bits_are_those_of_the_definition() {
                 (_, false) => 2,
             };
             let bias = (case.columns * DType::F32.size()) as u64;
-            assert!((constants(&plan) - bias) * most < floats, "{what}");
+            assert!(
+                widened || (constants(&plan) - bias) * most < floats,
+                "{what}"
+            );
             let all = defaults(&plan.tasks, target, Accuracy::Strict).unwrap();
             let kernels = compiled::kernels(&plan, &all.candidates, &setting.compiler).unwrap();
             let code = compiled::load(&plan, &kernels, &setting.compiler, &setting.pool);
