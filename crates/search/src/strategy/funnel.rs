@@ -40,12 +40,17 @@ const STALE: usize = 48;
 const PARENTS: usize = 16;
 /// Random points between the defaults and the first model.
 const SEEDED: usize = 12;
+/// Drafts of one evolution, at least. What an ask leaves is for the next ones, until the model learns anew.
+const DRAFTS: usize = 16;
 
 pub struct Funnel {
     rng: Pcg64Mcg,
     asked: Asked,
     learned: Learned,
     first: VecDeque<Point>,
+    /// The best drafts first, and the answers that their model knew.
+    drafts: VecDeque<Point>,
+    drafted_from: usize,
     begun: bool,
     /// The sketch whose turn it is.
     turn: usize,
@@ -61,6 +66,8 @@ impl Funnel {
             asked: Asked::default(),
             learned: Learned::new(seed),
             first: VecDeque::new(),
+            drafts: VecDeque::new(),
+            drafted_from: 0,
             begun: false,
             turn: 0,
             best: f64::INFINITY,
@@ -177,13 +184,17 @@ impl Strategy for Funnel {
         {
             out.extend(self.asked.take(context.space, p));
         }
-        let mut drafted = VecDeque::new();
-        if out.len() < n && self.learned.update(context) {
-            drafted = self.draft(context, n - out.len()).into();
+        let wanted = n - out.len();
+        if wanted > 0 && self.learned.update(context) {
+            let answers = self.learned.answers_learnt();
+            if answers != self.drafted_from || self.drafts.len() < wanted {
+                self.drafts = self.draft(context, wanted.max(DRAFTS)).into();
+                self.drafted_from = answers;
+            }
         }
         let from = (context.space, &mut self.rng);
         self.asked
-            .fill(&mut out, n, &mut drafted, RANDOM_ONE_IN, from);
+            .fill(&mut out, n, &mut self.drafts, RANDOM_ONE_IN, from);
         self.learned.forecast(context, &out);
         out
     }

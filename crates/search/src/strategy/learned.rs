@@ -135,6 +135,11 @@ impl Learned {
         self.models.is_some()
     }
 
+    /// Answers that the models know.
+    pub fn answers_learnt(&self) -> usize {
+        self.learnt
+    }
+
     fn table(&self, rows: Vec<Vec<f64>>) -> Table {
         Table {
             rows,
