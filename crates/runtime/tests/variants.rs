@@ -66,11 +66,11 @@ fn variant(rows: usize) -> CompiledModel {
 
 fn dim(padded: bool) -> Dim {
     let rows = OutputRows { axis: 0, each: 1 };
-    let outputs = vec![Some(rows)];
+    let (outputs, zeros) = (vec![Some(rows)], vec![]);
     Dim {
         name: "batch".into(),
         inputs: vec![(0, 0)],
-        padding: padded.then_some(Padding { outputs }),
+        padding: padded.then_some(Padding { outputs, zeros }),
     }
 }
 
@@ -224,6 +224,7 @@ fn variants_that_contradict_each_other_are_refused() {
     let wrong = Dim {
         padding: Some(Padding {
             outputs: vec![Some(rows)],
+            zeros: vec![],
         }),
         ..dim(true)
     };
