@@ -26,7 +26,9 @@ use crate::model::{CompiledModel, Manifest};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
-use behind::{Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Zeros, behind_stored};
+use behind::{
+    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Zeros, behind_stored,
+};
 use memmap2::Mmap;
 use sections::Sections;
 use serde::{Deserialize, Serialize};
@@ -416,7 +418,11 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let manifest_end = HEAD_BYTES + manifest.len();
     let (stored, rest): (Stored, &[u8]) =
         postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let counts = [stored.kernels.len(), stored.variants.len(), stored.dims.len()];
+    let counts = [
+        stored.kernels.len(),
+        stored.variants.len(),
+        stored.dims.len(),
+    ];
     let behind = behind_stored(u64_at(file, 8) as u32, counts, rest);
     let behind = behind.map_err(|e| inconsistent(&e.to_string()))?;
     let Newer { algorithms, states } = behind.newer;

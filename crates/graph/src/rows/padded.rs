@@ -122,7 +122,9 @@ impl Proof<'_> {
             })),
             _ => {
                 let name = self.large[l].name();
-                Err(format!("the output `{name}` has the rows in several places"))
+                Err(format!(
+                    "the output `{name}` has the rows in several places"
+                ))
             }
         }
     }
@@ -162,7 +164,9 @@ impl Proof<'_> {
         let (Origin::Constant(a), Origin::Constant(b)) =
             (self.small[s].origin(), self.large[l].origin())
         else {
-            return Err(format!("reads `{name}`, which is computed at one size only"));
+            return Err(format!(
+                "reads `{name}`, which is computed at one size only"
+            ));
         };
         let places = corner(a, b, self.sizes)
             .ok_or_else(|| format!("reads the constant `{name}`, which depends on the size"))?;
@@ -277,8 +281,9 @@ impl Reading<'_> {
     fn result(&self) -> Result<Vec<Place>, String> {
         let mut found = Vec::new();
         let places = self.places.iter().enumerate();
-        let mut open: Vec<(usize, Place)> =
-            places.flat_map(|(at, all)| all.iter().map(move |p| (at, *p))).collect();
+        let mut open: Vec<(usize, Place)> = places
+            .flat_map(|(at, all)| all.iter().map(move |p| (at, *p)))
+            .collect();
         while let Some((at, place)) = open.first().copied() {
             if let Some((chosen, rows)) = self.apart(at, place, &open) {
                 let rest = self.rest(&chosen);
@@ -348,7 +353,12 @@ impl Reading<'_> {
             None => self.constants[at].map_or(Rest::Unknown, uniform),
         };
         match self.ops[1] {
-            Op::Identity | Op::Dropout(_) | Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) => {
+            Op::Identity
+            | Op::Dropout(_)
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Where
+            | Op::Cast(_) => {
                 let dtypes = self.operands.iter().flatten().map(|x| x.dtype);
                 let operands: Vec<_> = (0..chosen.len()).map(of).zip(dtypes).collect();
                 applied(self.ops[1], &operands)
