@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(small, [1, 2, 3, 4]);
         let mut empty = [];
         fit(&[], &[1, 0], &mut empty, &[3, 0], last);
-        fit(&[], &[0, 1], &mut empty, &[0, 3]);
+        fit(&[], &[0, 1], &mut empty, &[0, 3], last);
         fit(&[], &[3, 0], &mut empty, &[1, 0], last);
     }
 
