@@ -566,7 +566,10 @@ impl Facts<'_> {
                 axis.map_or_else(mixes, |axis| Ok(Stack { axis, ..rows }))
             }
             Op::Gather(g) => self.gather(g.axis),
-            Op::GatherElements(g) => self.elements(g.axis),
+            Op::GatherElements(g) => match (self.rows[0], self.rows[1]) {
+                (None, Some(picks)) if picks.axis == g.axis => Ok(picks),
+                _ => self.elements(g.axis),
+            },
             Op::ScatterElements(s) => self.elements(s.axis),
             Op::TopK(t) => self.beside(|a| a == t.axis),
             Op::GridSample(_) => match self.all_alike() {

@@ -2,8 +2,8 @@
 //! at both sizes.
 
 use graph::ops::{
-    Binary, Cumulative, CumulativeKind, Expand, Gather, GatherNd, Reduce, ReduceKind, Reshape,
-    Slice, Softmax, Transpose,
+    Binary, Cumulative, CumulativeKind, Expand, Gather, GatherElements, GatherNd, Reduce,
+    ReduceKind, Reshape, Slice, Softmax, Transpose,
 };
 use graph::{Keep, Model, Op, Padded, Rows, ValueId, evaluate, padded};
 use std::sync::Arc;
@@ -317,6 +317,24 @@ fn earlier_rows_do_not_see_the_padding() {
         b.binary(Binary::Add, b.x, own)
     });
     accepted(&[], |b| b.running_sum(false));
+    // Table entries at positions that the mask counts.
+    accepted(&[], |b| {
+        let running = Cumulative {
+            kind: CumulativeKind::Sum,
+            axis: 1,
+            exclusive: true,
+            reverse: false,
+        };
+        let positions = b.op(Op::Cumulative(running), &[b.mask]);
+        let all: Vec<f32> = (0..18).map(|i| i as f32).collect();
+        let table = b.m.add_constant("t", Tensor::from_slice(&[2, 9], &all));
+        let own = b.op(
+            Op::GatherElements(GatherElements { axis: 1 }),
+            &[table, positions],
+        );
+        let own = b.reshape(own, &[2, b.rows, 1]);
+        b.binary(Binary::Add, b.x, own)
+    });
     // Later rows are seen.
     refused("node `softmax` (softmax) mixes rows", |b| {
         let added = b.square(|query, key| if key < query { f32::MIN } else { 0.0 });
