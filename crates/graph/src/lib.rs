@@ -28,7 +28,7 @@ pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;
 pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
-pub use rows::{NamedDim, Rows, rows_apart, with_rows};
+pub use rows::{NamedDim, Padded, Rows, padded, rows_apart, with_rows};
 pub use simplify::{simplify, simplify_as};
 pub use training::{
     DATA_GRADIENT, LABELS, LOGITS, LOSS, NotTrainable, Sgd, WEIGHT_GRADIENT, training_step,

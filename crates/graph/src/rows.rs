@@ -7,8 +7,11 @@
 //! first, and every operator that reads rows must keep them apart by its
 //! definition. What a rule here does not know is refused, never believed.
 
+mod padded;
+mod rest;
 mod with_rows;
 
+pub use padded::{Padded, padded};
 pub use with_rows::with_rows;
 
 use crate::model::{Model, Node, Origin, TensorType, ValueId};
@@ -24,9 +27,8 @@ pub struct NamedDim {
     pub size: usize,
     /// The axes that have the size: positions of an input and of an axis.
     pub inputs: Vec<(usize, usize)>,
-    /// Where the outputs have the rows of this dimension, if they are known to stay apart
-    /// at all smaller sizes.
-    pub padding: Option<Vec<Option<Rows>>>,
+    /// How inputs of smaller sizes may be padded, if all of them may.
+    pub padding: Option<Padded>,
 }
 
 /// Where a tensor has the rows of a dimension: `each` elements along `axis` for each row.
@@ -70,21 +72,11 @@ pub fn rows_apart(
     inputs: &[(usize, usize)],
 ) -> Result<Vec<Option<Rows>>, String> {
     let (small, large) = (small.without_dead_code(), large.without_dead_code());
-    let size = |m: &Model| {
-        inputs
-            .first()
-            .map(|(i, axis)| m[m.inputs()[*i]].shape()[*axis])
-    };
-    let (Some(from), Some(to)) = (size(&small), size(&large)) else {
-        return Err("no input has the dimension".into());
-    };
-    if from == 0 || from >= to || small.inputs().len() != large.inputs().len() {
-        return Err(format!("{from} rows cannot be compared with {to}"));
-    }
+    let sizes = compared_sizes(&small, &large, inputs)?;
     let mut proof = Proof {
         small: &small,
         large: &large,
-        sizes: (from, to),
+        sizes,
         known: HashMap::new(),
     };
     for (at, (s, l)) in small.inputs().iter().zip(large.inputs()).enumerate() {
@@ -107,6 +99,26 @@ pub fn rows_apart(
     }
     let outputs = small.outputs().iter().zip(large.outputs());
     outputs.map(|(s, l)| proof.output(*s, *l)).collect()
+}
+
+/// How many rows two models have.
+fn compared_sizes(
+    small: &Model,
+    large: &Model,
+    inputs: &[(usize, usize)],
+) -> Result<(usize, usize), String> {
+    let size = |m: &Model| {
+        inputs
+            .first()
+            .map(|(i, axis)| m[m.inputs()[*i]].shape()[*axis])
+    };
+    let (Some(from), Some(to)) = (size(small), size(large)) else {
+        return Err("no input has the dimension".into());
+    };
+    if from == 0 || from >= to || small.inputs().len() != large.inputs().len() {
+        return Err(format!("{from} rows cannot be compared with {to}"));
+    }
+    Ok((from, to))
 }
 
 struct Proof<'a> {
@@ -554,7 +566,10 @@ impl Facts<'_> {
                 axis.map_or_else(mixes, |axis| Ok(Stack { axis, ..rows }))
             }
             Op::Gather(g) => self.gather(g.axis),
-            Op::GatherElements(g) => self.elements(g.axis),
+            Op::GatherElements(g) => match (self.rows[0], self.rows[1]) {
+                (None, Some(picks)) if picks.axis == g.axis => Ok(picks),
+                _ => self.elements(g.axis),
+            },
             Op::ScatterElements(s) => self.elements(s.axis),
             Op::TopK(t) => self.beside(|a| a == t.axis),
             Op::GridSample(_) => match self.all_alike() {

@@ -26,7 +26,9 @@ use crate::model::{CompiledModel, Manifest};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
-use behind::{Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, behind_stored};
+use behind::{
+    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Zeros, behind_stored,
+};
 use memmap2::Mmap;
 use sections::Sections;
 use serde::{Deserialize, Serialize};
@@ -39,7 +41,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 9;
+pub const ARTIFACT_VERSION: u32 = 10;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
@@ -48,6 +50,8 @@ const SINGLE_CALLS_VERSION: u32 = 6;
 const NO_GROUPS_VERSION: u32 = 7;
 /// The last version that holds all constants.
 const ALL_CONSTANTS_VERSION: u32 = 8;
+/// The last version that pads no input with zeros.
+const NO_ZEROS_VERSION: u32 = 9;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -151,7 +155,8 @@ impl Stored {
         let bytes = postcard::to_extend(&behind.newer, postcard::to_stdvec(self)?)?;
         let bytes = postcard::to_extend(&behind.later, bytes)?;
         let bytes = postcard::to_extend(&behind.groups, bytes)?;
-        postcard::to_extend(&behind.derived, bytes)
+        let bytes = postcard::to_extend(&behind.derived, bytes)?;
+        postcard::to_extend(&behind.zeros, bytes)
     }
 }
 
@@ -413,7 +418,11 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let manifest_end = HEAD_BYTES + manifest.len();
     let (stored, rest): (Stored, &[u8]) =
         postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let counts = [stored.kernels.len(), stored.variants.len()];
+    let counts = [
+        stored.kernels.len(),
+        stored.variants.len(),
+        stored.dims.len(),
+    ];
     let behind = behind_stored(u64_at(file, 8) as u32, counts, rest);
     let behind = behind.map_err(|e| inconsistent(&e.to_string()))?;
     let Newer { algorithms, states } = behind.newer;
@@ -435,6 +444,8 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
             "variants and what the file says of each differ in number",
         ));
     }
+    let dims = behind.zeros.put(stored.dims);
+    let dims = dims.ok_or_else(|| inconsistent("zeros are in the padding of no dimension"))?;
     let mut kernels = Vec::with_capacity(stored.kernels.len());
     let stored_kernels = stored.kernels.into_iter().zip(stored.code);
     for ((mut kernel, extent), algorithm) in stored_kernels.zip(algorithms) {
@@ -479,7 +490,7 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         let model = CompiledModel::new(manifest, held);
         models.push(model.map_err(|e| inconsistent(&e.to_string()))?);
     }
-    Ok((stored.dims, models))
+    Ok((dims, models))
 }
 
 /// The items at these positions; none if one is out of range or there twice.
@@ -648,6 +659,7 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         later,
         groups,
         derived,
+        zeros: Zeros::of(dims),
     };
     let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;

@@ -13,7 +13,7 @@ use crate::kernel::BuiltKernel;
 use crate::mapping::Mapping;
 use crate::model::{Call, CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
-use crate::variants::{Selected, Variants, fit};
+use crate::variants::{Missing, Selected, Variants, fit};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
@@ -282,8 +282,8 @@ impl Model {
 
     /// Selects the variant for the shapes of the inputs, given by name in any order, copies
     /// them in, runs it and copies the outputs out. Where a dimension may be padded, sizes
-    /// without a variant run on the one of the next larger size: the last row of an input
-    /// stands for those it does not have, and outputs are cropped.
+    /// without a variant run on the one of the next larger size: the last row of an input, or
+    /// zeros for a mask, stand for those it does not have, and outputs are cropped.
     ///
     /// # Errors
     /// If the inputs are not those of the model, or of a size that it was not compiled for.
@@ -304,7 +304,9 @@ impl Model {
             };
             let own = self.compiled().tensor(self.compiled().inputs()[i]);
             let shape = own.shape.clone();
-            fit(tensor.bytes(), tensor.shape(), self.input_mut(i), &shape);
+            let missing = self.variants.missing_rows(i);
+            let to = self.input_mut(i);
+            fit(tensor.bytes(), tensor.shape(), to, &shape, missing);
         }
         self.invoke()?;
         let outputs = 0..self.compiled().outputs().len();
@@ -325,7 +327,8 @@ impl Model {
             }
         }
         let mut tensor = Tensor::zeros(info.dtype, &shape);
-        fit(self.output(i), &info.shape, tensor.bytes_mut(), &shape);
+        let to = tensor.bytes_mut();
+        fit(self.output(i), &info.shape, to, &shape, Missing::LastRow);
         tensor
     }
 

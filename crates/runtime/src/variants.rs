@@ -31,13 +31,15 @@ pub struct Dim {
     pub padding: Option<Padding>,
 }
 
-/// Says that rows of a dimension stay apart: a row of an output depends on the
-/// same row of the inputs alone, so that rows may be added to the inputs and
-/// taken off the outputs.
+/// Says that rows of a dimension may be added behind those of the inputs and taken
+/// off the outputs, whose other rows do not depend on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Padding {
     /// For each output where it has the rows; none where it has none.
     pub outputs: Vec<Option<OutputRows>>,
+    /// The inputs whose added rows are zero, such as a mask. A file has them elsewhere.
+    #[serde(skip)]
+    pub zeros: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,6 +269,15 @@ impl Variants {
         }
     }
 
+    /// What stands for the rows that an input does not have.
+    pub(crate) fn missing_rows(&self, input: usize) -> Missing {
+        let mut padding = self.dims.iter().filter_map(|d| d.padding.as_ref());
+        match padding.any(|p| p.zeros.contains(&input)) {
+            true => Missing::Zero,
+            false => Missing::LastRow,
+        }
+    }
+
     fn named(&self, sizes: &[usize]) -> String {
         let all = self.dims.iter().zip(sizes);
         let all: Vec<String> = all.map(|(d, n)| format!("{}={n}", d.name)).collect();
@@ -425,6 +436,9 @@ impl Variants {
                 };
                 rows.as_ref().is_none_or(rows_fit)
             };
+            if padding.zeros.iter().any(|at| *at >= model.inputs().len()) {
+                return refuse(format!("`{}` pads an input that is not there", dim.name));
+            }
             let mut all = model.outputs().iter().zip(&padding.outputs);
             if padding.outputs.len() != model.outputs().len() || !all.all(fits) {
                 let name = &dim.name;
@@ -441,9 +455,16 @@ fn input_of(model: &CompiledModel, input: usize) -> &TensorInfo {
     model.tensor(model.inputs()[input])
 }
 
+/// What stands for the rows that a tensor does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    LastRow,
+    Zero,
+}
+
 /// Fills a tensor of the shape `want` from one of the shape `have`: with its first rows along
-/// each axis; the last of them stands for those it does not have.
-pub(crate) fn fit(from: &[u8], have: &[usize], to: &mut [u8], want: &[usize]) {
+/// each axis, and what stands for those it does not have.
+pub(crate) fn fit(from: &[u8], have: &[usize], to: &mut [u8], want: &[usize], missing: Missing) {
     if have == want {
         return to.copy_from_slice(from);
     }
@@ -452,8 +473,12 @@ pub(crate) fn fit(from: &[u8], have: &[usize], to: &mut [u8], want: &[usize]) {
     }
     let (rows, step, stride) = (have[0], from.len() / have[0], to.len() / want[0]);
     for (row, place) in to.chunks_exact_mut(stride).enumerate() {
+        if row >= rows && missing == Missing::Zero {
+            place.fill(0);
+            continue;
+        }
         let at = row.min(rows - 1) * step;
-        fit(&from[at..at + step], &have[1..], place, &want[1..]);
+        fit(&from[at..at + step], &have[1..], place, &want[1..], missing);
     }
 }
 
@@ -464,14 +489,22 @@ mod tests {
     #[test]
     fn padding_repeats_the_last_row_and_cropping_takes_it_off() {
         let mut large = [0; 12];
-        fit(&[1, 2, 3, 4], &[2, 2], &mut large, &[3, 4]);
+        let last = Missing::LastRow;
+        fit(&[1, 2, 3, 4], &[2, 2], &mut large, &[3, 4], last);
         assert_eq!(large, [1, 2, 2, 2, 3, 4, 4, 4, 3, 4, 4, 4]);
         let mut small = [0; 4];
-        fit(&large, &[3, 4], &mut small, &[2, 2]);
+        fit(&large, &[3, 4], &mut small, &[2, 2], last);
         assert_eq!(small, [1, 2, 3, 4]);
         let mut empty = [];
-        fit(&[], &[1, 0], &mut empty, &[3, 0]);
-        fit(&[], &[0, 1], &mut empty, &[0, 3]);
-        fit(&[], &[3, 0], &mut empty, &[1, 0]);
+        fit(&[], &[1, 0], &mut empty, &[3, 0], last);
+        fit(&[], &[0, 1], &mut empty, &[0, 3], last);
+        fit(&[], &[3, 0], &mut empty, &[1, 0], last);
+    }
+
+    #[test]
+    fn a_mask_is_padded_with_zeros() {
+        let mut large = [9; 12];
+        fit(&[1, 2, 3, 4], &[2, 2], &mut large, &[3, 4], Missing::Zero);
+        assert_eq!(large, [1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -66,11 +66,11 @@ fn variant(rows: usize) -> CompiledModel {
 
 fn dim(padded: bool) -> Dim {
     let rows = OutputRows { axis: 0, each: 1 };
-    let outputs = vec![Some(rows)];
+    let (outputs, zeros) = (vec![Some(rows)], vec![]);
     Dim {
         name: "batch".into(),
         inputs: vec![(0, 0)],
-        padding: padded.then_some(Padding { outputs }),
+        padding: padded.then_some(Padding { outputs, zeros }),
     }
 }
 
@@ -161,6 +161,23 @@ fn smaller_sizes_are_padded_to_the_next_variant() {
 }
 
 #[test]
+fn a_file_says_which_inputs_are_padded_with_zeros() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    let padded = |input| {
+        let mut dim = dim(true);
+        dim.padding.as_mut().unwrap().zeros = vec![input];
+        Variants::new(vec![dim], Arc::new(variant(4)))
+    };
+    let all = padded(0).unwrap();
+    saved(&all, &path);
+    let loaded = Variants::load(&path).unwrap();
+    assert_eq!(loaded.dims(), all.dims());
+    check(&mut running(loaded), 3);
+    assert!(padded(1).is_err(), "there is no such input");
+}
+
+#[test]
 fn equal_constants_and_kernels_are_stored_once() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = |sizes: &[usize]| {
@@ -224,6 +241,7 @@ fn variants_that_contradict_each_other_are_refused() {
     let wrong = Dim {
         padding: Some(Padding {
             outputs: vec![Some(rows)],
+            zeros: vec![],
         }),
         ..dim(true)
     };

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::layouts::Costs;
 use crate::stretches::{Stretch, stretches};
-use graph::{Model, NamedDim, Requantised, Rows};
+use graph::{Model, NamedDim, Padded, Requantised, Rows};
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use runtime::{Dim, OutputRows, Padding};
@@ -113,8 +113,9 @@ impl Source {
                 each: r.each,
             })
         };
-        let padding = |outputs: &Vec<Option<Rows>>| Padding {
-            outputs: outputs.iter().map(rows).collect(),
+        let padding = |p: &Padded| Padding {
+            outputs: p.outputs.iter().map(rows).collect(),
+            zeros: p.zeros.clone(),
         };
         let dim = |d: &NamedDim| Dim {
             name: d.name.clone(),

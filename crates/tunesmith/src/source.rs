@@ -2,7 +2,7 @@
 //! combination of several.
 
 use crate::file_kind::FileKind;
-use graph::{Limits, NamedDim, Rows, rows_apart};
+use graph::{Limits, NamedDim, Padded, padded};
 use onnx::{BoundModel, ImportError, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,8 +120,7 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
 /// their weights.
 ///
 /// # Errors
-/// As [`load`]; if a dimension that is to be padded is not known to keep its rows apart; and
-/// if there are too many combinations.
+/// As [`load`]; if a dimension that is to be padded is not proven to be; and if there are too many combinations.
 pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
     let all = sizes.combinations()?;
     if !names_file(name) {
@@ -138,7 +137,7 @@ pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
     }
     agree(&mut sources)?;
     if let Some(dim) = &sizes.pad {
-        let padding = Padded { file: &file, dim }.prove(&all, &sources)?;
+        let padding = Padding { file: &file, dim }.prove(&all, &sources)?;
         for own in sources.iter_mut().flat_map(|s| &mut s.dims) {
             if own.name == *dim {
                 own.padding = Some(padding.clone());
@@ -226,21 +225,21 @@ fn agree(sources: &mut [Source]) -> Result<()> {
     Ok(())
 }
 
-/// A dimension whose rows are to be proven apart.
-struct Padded<'a> {
+/// A dimension that is to be padded, if that is proven to change nothing.
+struct Padding<'a> {
     file: &'a ModelFile,
     dim: &'a str,
 }
 
-impl Padded<'_> {
+impl Padding<'_> {
     fn size(&self, source: &Source) -> Option<usize> {
         let dim = source.dims.iter().find(|d| d.name == self.dim);
         dim.map(|d| d.size)
     }
 
     /// Reads the model at every size that would run on a larger variant, and compares it with
-    /// that variant. Where the outputs have the rows.
-    fn prove(&self, all: &[ImportOptions], sources: &[Source]) -> Result<Vec<Option<Rows>>> {
+    /// that variant.
+    fn prove(&self, all: &[ImportOptions], sources: &[Source]) -> Result<Padded> {
         let known: BTreeSet<usize> = sources.iter().filter_map(|s| self.size(s)).collect();
         let Some(largest) = known.last().copied() else {
             let names = sources[0].dims.iter().map(|d| d.name.as_str());
@@ -274,10 +273,10 @@ impl Padded<'_> {
                 let name = options.dims.keys().find(|k| *k == self.dim);
                 let small = import(self.file, &with_size(options, name, size))
                     .map_err(|e| self.refused(&format!("with {size} it cannot be read: {e}")))?;
-                let rows = rows_apart(&small.model, &large.model, inputs)
-                    .map_err(|why| self.refused(&why))?;
-                if *proven.get_or_insert_with(|| rows.clone()) != rows {
-                    return Err(self.refused("outputs differ in where they have the rows"));
+                let how = padded(&small.model, &large.model, inputs)
+                    .map_err(|why| self.refused(&format!("with {size}, {why}")))?;
+                if *proven.get_or_insert_with(|| how.clone()) != how {
+                    return Err(self.refused("sizes differ in how they may be padded"));
                 }
             }
         }

@@ -1,8 +1,12 @@
 //! What files of later versions have behind [`Stored`](super::Stored), in the order of the versions.
 
-use super::{ALL_CONSTANTS_VERSION, NO_GROUPS_VERSION, OLDEST_VERSION, SINGLE_CALLS_VERSION};
+use super::{
+    ALL_CONSTANTS_VERSION, NO_GROUPS_VERSION, NO_ZEROS_VERSION, OLDEST_VERSION,
+    SINGLE_CALLS_VERSION,
+};
 use crate::derived::{Derivation, outputs};
 use crate::model::{Call, Manifest, State, StepGroup};
+use crate::variants::Dim;
 use serde::{Deserialize, Serialize};
 
 /// What files of [`OLDEST_VERSION`] do not have; it stands behind the rest.
@@ -58,6 +62,37 @@ impl Derived {
     }
 }
 
+/// What files up to [`NO_ZEROS_VERSION`] do not have; it stands behind [`Derived`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Zeros {
+    /// Of each dimension the inputs whose padding is zero.
+    dims: Vec<Vec<usize>>,
+}
+
+impl Zeros {
+    pub(super) fn of(dims: &[Dim]) -> Zeros {
+        let zeros = |d: &Dim| d.padding.as_ref().map_or(Vec::new(), |p| p.zeros.clone());
+        Zeros {
+            dims: dims.iter().map(zeros).collect(),
+        }
+    }
+
+    /// The dimensions with their zeros; none if these are of others.
+    pub(super) fn put(self, mut dims: Vec<Dim>) -> Option<Vec<Dim>> {
+        if self.dims.len() != dims.len() {
+            return None;
+        }
+        for (dim, zeros) in dims.iter_mut().zip(self.dims) {
+            match &mut dim.padding {
+                Some(padding) => padding.zeros = zeros,
+                None if zeros.is_empty() => {}
+                None => return None,
+            }
+        }
+        Some(dims)
+    }
+}
+
 /// What stands behind [`Stored`](super::Stored) in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Behind {
@@ -65,6 +100,7 @@ pub(super) struct Behind {
     pub(super) later: LaterCalls,
     pub(super) groups: Groups,
     pub(super) derived: Derived,
+    pub(super) zeros: Zeros,
 }
 
 /// The calls of an alternative behind its first one.
@@ -101,10 +137,11 @@ impl CallsOfAlternative {
     }
 }
 
-/// What stands behind [`Stored`](super::Stored) in a file of this version, which has so many kernels and variants.
+/// What stands behind [`Stored`](super::Stored) in a file of this version, which has so many kernels, variants
+/// and dimensions.
 pub(super) fn behind_stored(
     version: u32,
-    [kernels, variants]: [usize; 2],
+    [kernels, variants, dims]: [usize; 3],
     bytes: &[u8],
 ) -> postcard::Result<Behind> {
     let (newer, bytes) = match version {
@@ -134,9 +171,16 @@ pub(super) fn behind_stored(
         }
         false => postcard::take_from_bytes(bytes)?,
     };
-    let derived = match version <= ALL_CONSTANTS_VERSION {
-        true => Derived {
-            variants: vec![vec![]; variants],
+    let (derived, bytes) = match version <= ALL_CONSTANTS_VERSION {
+        true => {
+            let variants = vec![vec![]; variants];
+            (Derived { variants }, bytes)
+        }
+        false => postcard::take_from_bytes(bytes)?,
+    };
+    let zeros = match version <= NO_ZEROS_VERSION {
+        true => Zeros {
+            dims: vec![vec![]; dims],
         },
         false => postcard::from_bytes(bytes)?,
     };
@@ -145,5 +189,6 @@ pub(super) fn behind_stored(
         later,
         groups,
         derived,
+        zeros,
     })
 }

@@ -108,6 +108,7 @@ fn behind(newer: Newer) -> Behind {
         derived: Derived {
             variants: vec![vec![]],
         },
+        zeros: Zeros::of(&[]),
     }
 }
 
@@ -147,10 +148,14 @@ fn files_of_older_versions_are_read() {
     let whole = postcard::to_extend(&of_all.groups, several.clone()).unwrap();
     let old = of_version(ALL_CONSTANTS_VERSION, &file, &whole);
     assert_eq!(load(old).unwrap().threads(), Some(2));
+    let without_zeros = postcard::to_extend(&of_all.derived, whole.clone()).unwrap();
+    let old = of_version(NO_ZEROS_VERSION, &file, &without_zeros);
+    assert_eq!(load(old).unwrap().threads(), Some(2));
     // A file of this version says whether there are more calls, and whether there are groups.
     assert!(load(with_manifest(&file, &single)).is_err());
     assert!(load(with_manifest(&file, &several)).is_err());
     assert!(load(with_manifest(&file, &whole)).is_err());
+    assert!(load(with_manifest(&file, &without_zeros)).is_err());
     // Its groups are of steps that there are.
     let mut wrong = of_all;
     let steps = vec![StepId(0), StepId(1)];

@@ -51,7 +51,7 @@ pub struct ModelArgs {
     /// Sizes of a dimension of the inputs; NAME is its name, or INPUT.AXIS. Several sizes make a variant for each
     #[arg(long = "dim", value_name = "NAME=SIZE,...")]
     pub dims: Vec<String>,
-    /// Let sizes of this dimension that have no variant run on the next larger one, padded; refused unless the model is proven to keep the rows apart
+    /// Let sizes of this dimension that have no variant run on the next larger one, padded; refused unless the padding is proven to change nothing
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "NAME")]
     pub pad: Option<String>,
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it

@@ -13,6 +13,7 @@ mod howto;
 mod limits;
 mod measuring;
 mod outputs;
+mod padded;
 mod predicted;
 mod program;
 mod reading;
