@@ -3,6 +3,7 @@
 mod build_onnx;
 
 use build_onnx::{F32, file, floats, import, int, int64s, known, node, undeclared};
+use graph::ops::Op;
 use graph::{Keep, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
@@ -156,7 +157,7 @@ fn suppression_chooses_as_many_boxes_as_are_read() {
     is(&results(&two, &x)[0], &[2, 1], &[0.0, 3.0]);
     let most = |m| {
         let m = import(m).unwrap();
-        let found = m.nodes().find_map(|node| match &node.op {
+        let found = m.nodes().find_map(|(_, node)| match &node.op {
             Op::Suppress(s) => Some(s.most),
             _ => None,
         });
