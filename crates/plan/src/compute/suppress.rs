@@ -4,11 +4,11 @@
 //! ones. Both are ordered blocks that change nothing once a condition fails, so their loops end there. Boxes are taken in
 //! parts that grow: mostly enough of them are chosen within the first one.
 
-use super::winners::{Elements, Winners, at, only_where, within};
+use super::winners::{Elements, Winners, at, only_where};
 use super::{Axes, Env, Kind};
 use graph::ops::Suppress;
 use ir::names::MAIN;
-use ir::{BufferId, DType, Expr, ProgramBuilder};
+use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder};
 
 /// Boxes of the first part for each one that may be chosen.
 const FIRST_PART: i64 = 2;
@@ -26,7 +26,7 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
         lines: lines.clone(),
         leaves: (n as u64).next_power_of_two().max(2) as i64,
         element: &|line, i| {
-            let score = scores.at(at(line, i.clone())).cast(dtype);
+            let score = scores.at(at(line, i.clone().min(n - 1))).cast(dtype);
             let held = i.clone().lt(n).and(lowest.clone().lt(&score));
             let key = Expr::select(held, score, lowest.clone());
             [key, i.clone().cast(DType::I32)]
@@ -104,7 +104,7 @@ impl Chosen {
                 let pick = Expr::load(self.picks, at(o, with.clone()));
                 let ends = |i: &Expr| {
                     // Within the boxes by what is written here: the data need no check.
-                    let i = within(i.clone(), n);
+                    let i = i.clone().max(0).min(n - 1);
                     let side = |k: i64| {
                         boxes
                             .at(vec![o[0].clone(), i.clone(), Expr::int(k)])
@@ -115,8 +115,12 @@ impl Chosen {
                 let over = overlap(&ends(&own), &ends(&pick), dtype);
                 let over = Expr::constant(f64::from(s.threshold), dtype).lt(over);
                 let chosen = with.clone().equals(load(self.count));
-                // Mostly neither holds, and nothing is written.
-                let decides = goes_on.and(chosen.clone().or(over));
+                let decides = Expr::binary(
+                    BinaryOp::BitOr,
+                    chosen.clone().cast(DType::I32),
+                    over.cast(DType::I32),
+                );
+                let decides = Expr::binary(BinaryOp::Ne, decides, Expr::constant(0.0, DType::I32));
                 let writes = vec![
                     (
                         self.picks,
@@ -128,9 +132,13 @@ impl Chosen {
                         o.to_vec(),
                         load(self.count) + chosen.cast(DType::I64),
                     ),
-                    (self.decided, o.to_vec(), number),
+                    (
+                        self.decided,
+                        o.to_vec(),
+                        Expr::select(decides, number, load(self.decided)),
+                    ),
                 ];
-                only_where(&decides, writes)
+                only_where(&goes_on, writes)
             },
         );
     }

@@ -48,7 +48,7 @@ fn one_by_one(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     let elements = winners::Elements {
         lines: source.lines(),
         leaves: source.whole,
-        element: &|line, i| source.element(line, i, i.clone()),
+        element: &|line, i| source.element(line, i, i.clone().min(source.n - 1)),
         comes_before: &|one, other| source.comes_before(one, other).equals(place(1)),
         last: source.last(),
     };

@@ -53,12 +53,6 @@ pub(super) fn only_where(condition: &Expr, writes: Vec<Written>) -> Vec<Write> {
     writes.into_iter().map(kept).collect()
 }
 
-/// An index of so many elements, of which the data need no check: as an i32 it has bounds.
-pub(super) fn within(index: Expr, count: i64) -> Expr {
-    let index = index.cast(DType::I32).cast(DType::I64);
-    index.max(0).min(count - 1)
-}
-
 /// An element of a line.
 pub(super) fn at(line: &[Expr], index: impl Into<Expr>) -> Vec<Expr> {
     [line, &[index.into()]].concat()
@@ -140,7 +134,7 @@ impl<'a> Winners<'a> {
             let root = self.number(Expr::load(self.places, at(o, 0)));
             let best = Expr::select(first.clone(), root, Expr::load(self.best, o.to_vec()));
             // Within the tree by what is written here: the data need no check.
-            let inside = |place: Expr| at(o, within(place, 2 * leaves - 1));
+            let inside = |place: Expr| at(o, place.max(0).min(2 * leaves - 2));
             let m = Expr::binary(BinaryOp::Shr, Expr::int(leaves), level);
             let x = Expr::binary(BinaryOp::BitAnd, &best, m.clone() - 1);
             let node = |times: i64| {
