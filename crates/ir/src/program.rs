@@ -11,7 +11,7 @@
 //! are unique in a program and survive edits, so that a schedule can refer to
 //! them by name.
 
-use crate::expr::Expr;
+use crate::expr::{Expr, ExprKind};
 use std::sync::Arc;
 use tensor::DType;
 
@@ -296,7 +296,7 @@ impl Reducer {
 
     /// The accumulators after combining `acc` with `terms`.
     pub fn combine(&self, acc: &[Expr], terms: &[Expr]) -> Vec<Expr> {
-        use crate::expr::{BinaryOp, ExprKind};
+        use crate::expr::BinaryOp;
         let op = match self {
             Reducer::Sum => BinaryOp::Add,
             Reducer::Prod => BinaryOp::Mul,
@@ -346,6 +346,20 @@ impl Block {
 
     pub fn spatial_iters(&self) -> impl Iterator<Item = &Iter> {
         self.iters.iter().filter(|i| i.kind == IterKind::Spatial)
+    }
+
+    /// The condition of an ordered block without which each element that it writes keeps its value.
+    pub fn runs_where(&self) -> Option<&Expr> {
+        let ExprKind::Select(first, ..) = self.writes.first()?.value.kind() else {
+            return None;
+        };
+        let keeps = |w: &Write| match w.value.kind() {
+            ExprKind::Select(c, _, kept) => {
+                c == first && *kept == Expr::load(w.buffer, w.indices.clone())
+            }
+            _ => false,
+        };
+        (self.is_ordered() && self.writes.iter().all(keeps)).then_some(first)
     }
 
     /// Every load in indices and values: (buffer, indices). The accumulators

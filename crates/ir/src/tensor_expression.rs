@@ -105,18 +105,30 @@ impl ProgramBuilder {
         (axes, ordered): (&[AxisExtent<'_>], &[AxisExtent<'_>]),
         f: impl FnOnce(&[Expr], &[Expr]) -> (Vec<Expr>, Expr),
     ) {
+        self.updates(name, (axes, ordered), |spatial, ordered| {
+            let (indices, value) = f(spatial, ordered);
+            vec![Write {
+                buffer,
+                indices,
+                value,
+            }]
+        });
+    }
+
+    /// [`update`](Self::update) of several buffers: all values are evaluated before any is stored.
+    pub fn updates(
+        &mut self,
+        name: &str,
+        (axes, ordered): (&[AxisExtent<'_>], &[AxisExtent<'_>]),
+        f: impl FnOnce(&[Expr], &[Expr]) -> Vec<Write>,
+    ) {
         let all = axes.iter().map(|a| (a, IterKind::Spatial));
         let all = all.chain(ordered.iter().map(|a| (a, IterKind::Ordered)));
         let (loops, iters) = self.loops(name, all);
         let vars: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
         let (spatial, ordered) = vars.split_at(axes.len());
-        let (indices, value) = f(spatial, ordered);
-        let write = Write {
-            buffer,
-            indices,
-            value,
-        };
-        self.nest((name, loops, iters), vec![write], None);
+        let writes = f(spatial, ordered);
+        self.nest((name, loops, iters), writes, None);
     }
 
     /// Several outputs from one block: a map (no reducer) or a tuple reduction.

@@ -499,20 +499,39 @@ impl<'a> Emitter<'a> {
             phis.push((buffer, at, lanes, phi));
         }
         self.frame().vars.push((l.var, i));
+        let exit = self.new_block(&format!("{name}.end"));
+        let conditions = l.ends_without();
+        let ended = conditions.into_iter().reduce(|a, b| a.and(b)).map(|cond| {
+            self.begin_other();
+            let c = self.expr(&cond, &mut Scope::new(None)).value;
+            let (go_on, from) = (self.new_block("then"), self.b.current_block());
+            self.b.branch_if(c, go_on, exit);
+            self.b.position_at_end(go_on);
+            from
+        });
         self.stmts(body);
         self.frame().vars.pop();
         self.locate();
         let next = self.b.op(Op::Add, i, self.index(1));
         let latch = self.b.current_block();
         self.b.add_incoming(i, next, latch);
-        for (buffer, at, lanes, phi) in phis {
-            let v = self.register(buffer, at, lanes);
-            self.b.add_incoming(phi, v, latch);
+        let mut last = Vec::new();
+        for (buffer, at, lanes, phi) in &phis {
+            let v = self.register(*buffer, *at, *lanes);
+            self.b.add_incoming(*phi, v, latch);
+            last.push(v);
         }
         let more = self.b.cmp(Cmp::Slt, next, end);
-        let exit = self.new_block(&format!("{name}.end"));
         self.b.branch_if(more, header, exit);
         self.b.position_at_end(exit);
+        if let Some(from) = ended {
+            for ((buffer, at, _, before), v) in phis.into_iter().zip(last) {
+                let left = self.b.phi(self.b.type_of(v));
+                self.b.add_incoming(left, before, from);
+                self.b.add_incoming(left, v, latch);
+                self.set_register(buffer, at, left);
+            }
+        }
         self.inside = around;
         self.locate();
     }

@@ -172,6 +172,40 @@ pub struct FlatLoop {
     pub body: Vec<Stmt>,
 }
 
+impl FlatLoop {
+    /// Conditions without which the loop ends: each loads what the data decide, and once it fails it fails for all later
+    /// iterations, since the loop does nothing else that could change it.
+    pub fn ends_without(&self) -> Vec<Expr> {
+        let [
+            Stmt::If {
+                cond, otherwise, ..
+            },
+        ] = &self.body[..]
+        else {
+            return vec![];
+        };
+        if self.parallel || !otherwise.is_empty() || !cond.loads() {
+            return vec![];
+        }
+        let stays_false = |c: &Expr| match c.kind() {
+            _ if !c.uses_var(self.var) => true,
+            ExprKind::Binary(BinaryOp::Lt | BinaryOp::Le, a, b) => {
+                !b.uses_var(self.var) && rises(a, self.var)
+            }
+            _ => false,
+        };
+        let mut all = crate::nest::conjuncts(cond);
+        all.retain(|c| c.loads() && stays_false(c));
+        all
+    }
+}
+
+/// Whether a sum never falls where the variable rises: it loads nothing.
+fn rises(e: &Expr, var: VarId) -> bool {
+    let affine = ir::affine::Affine::of(e);
+    affine.is_some_and(|a| a.coefficient(var) >= 0)
+}
+
 /// `buffer[offset] = value`, for every lane if there is one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {

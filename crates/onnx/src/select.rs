@@ -8,13 +8,10 @@ use crate::live::{Chosen, Extent};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
-    ArgReduce, Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK,
-    Transpose, Unary,
+    Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK, Transpose,
+    Unary,
 };
 use tensor::{DType, Tensor};
-
-/// The most boxes that suppression chooses of a class: each takes three kernels.
-const MOST_BOXES: usize = 4096;
 
 fn gathered(
     n: &mut NodeImport,
@@ -106,17 +103,12 @@ fn coordinates(n: &mut NodeImport, at: ValueId, shape: &[usize]) -> Result<Value
     }
 }
 
-/// Of each class the best box is chosen, then the best of those that it does not overlap, ..:
-/// as often as boxes may be chosen, since a graph does not end early.
+/// The boxes of each class that no better one overlaps, those of one class behind those of another.
 pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     let (boxes, scores) = (n.input(0)?, n.input(1)?);
     let shape = n.shape(scores);
     let [batch, classes, count] = shape[..] else {
         return Problem::unsupported(format!("its scores are {}", n.ty(scores)));
-    };
-    let suppress = Suppress {
-        threshold: n.constant_scalar(3, "overlap")?.unwrap_or(0.0) as f32,
-        centred: n.attributes.flag("center_point_box", false)?,
     };
     let most = n.constant_scalar(2, "number of boxes")?.unwrap_or(0.0);
     let most = (most.max(0.0) as usize).min(count);
@@ -124,12 +116,6 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     if most == 0 || n.ty(scores).is_empty() {
         let none = Tensor::zeros(DType::I64, &[0, 3]);
         return Ok(vec![n.model.add_result(&n.name, none)]);
-    }
-    if most > MOST_BOXES {
-        return Problem::unsupported(format!(
-            "it may choose {most} boxes of a class, more than {MOST_BOXES}; export it with a \
-             smaller max_output_boxes_per_class, or keep the first rows of its result only"
-        ));
     }
     let none = n.filled(n.dtype(scores), &[], f64::NEG_INFINITY)?;
     // Minus infinity is for boxes that are out.
@@ -152,57 +138,27 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     if n.shape(boxes) != [batch, count, 4] {
         return Problem::unsupported(format!("its boxes are {}", n.ty(boxes)));
     }
-    let [picks, bests] = greedy(n, [held, boxes], suppress, most)?;
+    let suppress = Suppress {
+        threshold: n.constant_scalar(3, "overlap")?.unwrap_or(0.0) as f32,
+        centred: n.attributes.flag("center_point_box", false)?,
+        most,
+    };
+    let picks = n.emit(Op::Suppress(suppress), &[held, boxes])?;
     let all = batch * classes * most;
-    let taken = n.binary(Binary::Greater, bests, none)?;
+    n.take_elements(&[all, 2])?;
+    let zero = n.number(0);
+    let before = n.binary(Binary::Less, picks, zero)?;
+    let taken = n.unary(Unary::Not, before)?;
     let taken = n.reshape(taken, vec![all])?;
     let picks = n.reshape(picks, vec![all, 1])?;
     let chosen = n.positions(taken)?;
     // Batch and class of each pick are known.
-    n.take_elements(&[all, 2])?;
     let row = |i: usize| [i / (classes * most), i / most % classes];
     let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
     let owners = Tensor::from_slice(&[all, 2], &owners);
     let owners = n.model.add_result(&n.name, owners);
     let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
     Ok(vec![gathered(n, rows, 0, chosen)?])
-}
-
-/// The best box of each class, then the best of those that it leaves, .. and their scores.
-fn greedy(
-    n: &mut NodeImport,
-    [mut held, boxes]: [ValueId; 2],
-    suppress: Suppress,
-    most: usize,
-) -> Result<[ValueId; 2], Problem> {
-    // Every step reads a side of all boxes.
-    let perm = vec![0, 2, 1];
-    let boxes = n.emit(Op::Transpose(Transpose { perm }), &[boxes])?;
-    let (mut picks, mut bests) = (Vec::new(), Vec::new());
-    for i in 0..most {
-        let best = ArgReduce {
-            max: true,
-            axis: 2,
-            keepdims: true,
-            last: false,
-        };
-        let best = n.emit(Op::ArgReduce(best), &[held])?;
-        bests.push(n.emit(
-            Op::GatherElements(GatherElements { axis: 2 }),
-            &[held, best],
-        )?);
-        picks.push(best);
-        if i + 1 < most {
-            held = n.emit(Op::Suppress(suppress), &[held, boxes, best])?;
-        }
-    }
-    Ok(match most {
-        1 => [picks[0], bests[0]],
-        _ => {
-            let concat = Op::Concat(Concat { axis: 2 });
-            [n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?]
-        }
-    })
 }
 
 /// What there is up to each element along the first axis, added up.

@@ -478,6 +478,12 @@ pub const OPERATORS: &[OperatorInfo] = &[
         &[size("rows", 4), size("cols", 50_257), size("k", 50)],
         ordered::top_k,
     ),
+    operator(
+        "suppress",
+        "the most best of boxes that no better one of their class overlaps",
+        &[size("classes", 1), size("boxes", 8400), size("most", 100)],
+        ordered::suppress,
+    ),
 ];
 
 const POOL: &[Parameter] = &[

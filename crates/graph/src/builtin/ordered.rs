@@ -4,7 +4,7 @@ use super::net::Net;
 use super::operators::input;
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
-use crate::ops::{Combine, Cumulative, CumulativeKind, Op, ScatterElements, TopK};
+use crate::ops::{Combine, Cumulative, CumulativeKind, Op, ScatterElements, Suppress, TopK};
 use tensor::DType;
 
 type Built = Result<ValueId, ModelError>;
@@ -40,4 +40,17 @@ pub(super) fn top_k(net: &mut Net, a: &Arguments) -> Built {
         largest: true,
     };
     net.try_add(Op::TopK(best), &[x])
+}
+
+pub(super) fn suppress(net: &mut Net, a: &Arguments) -> Built {
+    let scores = input(net, &[1, a.get("classes"), a.get("boxes")]);
+    let boxes = net
+        .model
+        .add_input("boxes", DType::F32, &[1, a.get("boxes"), 4]);
+    let suppress = Suppress {
+        threshold: 0.5,
+        centred: false,
+        most: a.get("most"),
+    };
+    net.try_add(Op::Suppress(suppress), &[scores, boxes])
 }

@@ -137,7 +137,7 @@ pub enum Op {
     /// x [N] (bool): the i64 positions of true elements in order, then 0 as often as there
     /// are others.
     Positions,
-    /// scores [batch,classes,N], boxes [batch,N,4], chosen [batch,classes,1] (i64).
+    /// scores [batch,classes,N], boxes [batch,N,4].
     Suppress(Suppress),
     /// x [N,C,spatial..], grid [N,points..,spatial axes], the innermost axis first.
     GridSample(GridSample),

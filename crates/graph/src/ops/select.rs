@@ -14,30 +14,29 @@ pub(super) fn infer_positions(inputs: Operands) -> Result<TensorType, OpError> {
     Ok(TensorType::new(DType::I64, &x.shape))
 }
 
-/// One step of suppressing boxes that overlap better ones: minus infinity for the chosen box
-/// and for all boxes that overlap it by more than `threshold` (intersection over union), the
-/// given score for the others. Nothing changes where the chosen box has minus infinity.
-/// Operands are scores [batch, classes, n], boxes [batch, 4, n] and the chosen box of each
-/// class, [batch, classes, 1].
+/// The best boxes that no better one overlaps, in order: the best box of a class is chosen, then the best one of those
+/// that overlap no chosen one by more than `threshold` (intersection over union), up to `most` of them. Of boxes with
+/// equal scores the first one comes first; one whose score is minus infinity or no number is never chosen. Operands are
+/// scores [batch, classes, n] and boxes [batch, n, 4]; the result [batch, classes, most] has -1 behind the last choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suppress {
     pub threshold: f32,
     /// Boxes are centre x, centre y, width, height; else two opposite corners y, x, y, x.
     pub centred: bool,
+    pub most: usize,
 }
 
 impl Suppress {
     pub(super) fn infer(self, inputs: Operands) -> Result<TensorType, OpError> {
-        let inputs = inputs.exactly(3)?;
-        let (scores, boxes) = (inputs.float(0)?, inputs.get(1)?);
+        let inputs = inputs.exactly(2)?;
+        let scores = inputs.float(0)?;
         let [batch, classes, count] = scores.shape[..] else {
             return refuse(format!("its scores are {scores}, not of three axes"));
         };
-        inputs.expect(1, scores.dtype, &[batch, 4, count])?;
-        inputs.expect(2, DType::I64, &[batch, classes, 1])?;
-        if boxes.is_empty() {
-            return refuse("there are no boxes");
+        inputs.expect(1, scores.dtype, &[batch, count, 4])?;
+        if scores.is_empty() || self.most == 0 {
+            return refuse("there are no boxes, or none is wanted");
         }
-        Ok(scores.clone())
+        Ok(TensorType::new(DType::I64, &[batch, classes, self.most]))
     }
 }

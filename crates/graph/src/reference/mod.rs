@@ -91,7 +91,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::ScatterNd(s) => vec![index::scatter_nd(*s, x, given[1], given[2])?],
         Op::TopK(t) => vec![top_k::top_k(*t, x, shape)],
         Op::Positions => vec![select::positions(x)],
-        Op::Suppress(s) => vec![select::suppress(*s, x, given[1], given[2])?],
+        Op::Suppress(s) => vec![select::suppress(*s, x, given[1])],
         Op::GridSample(g) => vec![sample::grid_sample(*g, x, given[1], shape)],
     })
 }

@@ -1,7 +1,7 @@
 //! Choosing elements by their values.
 
 use super::widen::floats;
-use crate::ops::{OpError, Suppress, refuse};
+use crate::ops::Suppress;
 use tensor::Tensor;
 
 pub(super) fn positions(x: &Tensor) -> Tensor {
@@ -28,33 +28,27 @@ fn overlap(a: [(f64, f64); 2], b: [(f64, f64); 2]) -> f64 {
     both / (area(a) + area(b) - both)
 }
 
-pub(super) fn suppress(
-    s: Suppress,
-    scores: &Tensor,
-    boxes: &Tensor,
-    best: &Tensor,
-) -> Result<Tensor, OpError> {
+pub(super) fn suppress(s: Suppress, scores: &Tensor, boxes: &Tensor) -> Tensor {
     let (classes, count) = (scores.shape()[1], scores.shape()[2]);
     let boxes = floats(boxes);
-    let mut out = scores.clone();
+    let mut out = Vec::new();
     for row in 0..scores.len() / count {
         let first = row / classes * count;
-        let side = |i: usize| {
-            let at = [0, 1, 2, 3].map(|k| boxes[first * 4 + k * count + i]);
-            sides(s.centred, &at)
-        };
-        let best = match usize::try_from(best.get_i64(row)) {
-            Ok(best) if best < count => best,
-            _ => return refuse(format!("box {} of {count}", best.get_i64(row))),
-        };
-        if scores.get_f64(row * count + best) == f64::NEG_INFINITY {
-            continue;
-        }
-        for i in 0..count {
-            if i == best || overlap(side(best), side(i)) > f64::from(s.threshold) {
-                out.set_f64(row * count + i, f64::NEG_INFINITY);
+        let side = |i: usize| sides(s.centred, &boxes[(first + i) * 4..][..4]);
+        let score = |i: usize| scores.get_f64(row * count + i);
+        let mut order: Vec<usize> = (0..count).collect();
+        order.retain(|i| score(*i) > f64::NEG_INFINITY);
+        order.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
+        let mut chosen: Vec<usize> = Vec::new();
+        for i in order {
+            let over = |c: &usize| overlap(side(i), side(*c)) > f64::from(s.threshold);
+            if chosen.len() < s.most && !chosen.iter().any(over) {
+                chosen.push(i);
             }
         }
+        let mut chosen: Vec<i64> = chosen.into_iter().map(|i| i as i64).collect();
+        chosen.resize(s.most, -1);
+        out.extend(chosen);
     }
-    Ok(out)
+    Tensor::from_slice(&[scores.shape()[0], classes, s.most], &out)
 }

@@ -1,6 +1,7 @@
 //! Blocks become assignments over loop variables.
 //!
-//! Bindings are substituted, predicates become ifs, and a reduction says what
+//! Bindings are substituted, predicates become ifs, and so does the condition of an ordered
+//! block without which it changes nothing. A reduction says what
 //! it does: `out = combine(out, term)`, after `out = identity` where all
 //! reduction variables are 0. A tuple is evaluated into temporaries before any
 //! of it is stored. A tensorized block becomes loops over its inner domain,
@@ -15,7 +16,7 @@ use ir::affine::Ranges;
 use ir::simplify::simplify;
 use ir::{
     Annotation, BinaryOp, Block, BlockId, BufferId, DType, Expr, ExprKind, IterKind, LoopId,
-    LoopKind, Node, Program, Reducer, Role, Scope, VarId,
+    LoopKind, Node, Program, Reducer, Role, Scope, VarId, Write,
 };
 
 /// The widest inner loop of a tensorized block that becomes lanes.
@@ -157,16 +158,15 @@ impl Binder<'_> {
                     .map(|i| i.binding.clone())
             })
         };
+        let condition = block.runs_where();
+        let value = |w: &Write| match w.value.kind() {
+            ExprKind::Select(_, value, _) if condition.is_some() => bind(value),
+            _ => bind(&w.value),
+        };
         let writes: Vec<(BufferId, Vec<Expr>, Expr)> = block
             .writes
             .iter()
-            .map(|w| {
-                (
-                    w.buffer,
-                    w.indices.iter().map(bind).collect(),
-                    bind(&w.value),
-                )
-            })
+            .map(|w| (w.buffer, w.indices.iter().map(bind).collect(), value(w)))
             .collect();
         let mut out = Vec::new();
         let mut domain = tensor_loops(block);
@@ -215,6 +215,7 @@ impl Binder<'_> {
                     .count(),
         );
         out.extend(self.wrap(block, &domain, update));
+        let out = guarded(condition.map_or(vec![], |c| conjuncts(&bind(c))), out);
         match &block.predicate {
             Some(p) => guarded(conjuncts(p), out),
             None => out,

@@ -5,10 +5,11 @@
 //! conjuncts. A check at the start of a loop that is the same on every
 //! iteration leaves the loop, and so does a first statement that runs on
 //! iteration 0 only: that is how the start value of an accumulator leaves the
-//! reduction loops. Conditions with loads stay where they are.
+//! reduction loops. Conditions with loads stay where they are. Those of a loop that
+//! changes what they load are asked before the loop as well.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, conjuncts, guarded, has_load, walk};
+use crate::nest::{For, Nest, Stmt, conjuncts, guarded, has_load, loads, walk};
 use ir::{BinaryOp, BufferId, Expr, ExprKind, LoopKind, VarId};
 use std::collections::BTreeSet;
 
@@ -123,8 +124,27 @@ fn leave_loop(mut l: For, checks: bool) -> Vec<Stmt> {
             return before;
         }
     }
-    before.push(Stmt::For(l));
+    let asked = asked_first(&l);
+    before.extend(guarded(asked, vec![Stmt::For(l)]));
     before
+}
+
+/// Conditions of a loop that itself changes what its condition loads, as far as they do not use its variable. They
+/// stay in the loop. Where one fails before it, the loop does nothing: a loop around may end there.
+fn asked_first(l: &For) -> Vec<Expr> {
+    let [Stmt::If { cond, .. }] = l.body.as_slice() else {
+        return vec![];
+    };
+    if l.kind != LoopKind::Serial || !has_load(cond) {
+        return vec![];
+    }
+    let written = l.body[0].written();
+    if !loads(cond).iter().any(|(b, _)| written.contains(b)) {
+        return vec![];
+    }
+    let mut all = conjuncts(cond);
+    all.retain(|c| !c.uses_var(l.var));
+    all
 }
 
 /// Takes the first thing that the body does out of it, if it can run before

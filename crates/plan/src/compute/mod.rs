@@ -28,9 +28,11 @@ mod rows;
 mod sample;
 mod select;
 mod stages;
+mod suppress;
 mod terms;
 mod top_k;
 mod tournament;
+mod winners;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
@@ -172,7 +174,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::ScatterNd(s) => index::scatter_nd(env, b, *s),
         Op::TopK(t) => top_k::top_k(env, b, *t),
         Op::Positions => select::positions(env, b),
-        Op::Suppress(s) => select::suppress(env, b, *s),
+        Op::Suppress(s) => suppress::suppress(env, b, *s),
         Op::GridSample(g) => sample::grid_sample(env, b, *g),
         Op::Identity | Op::Dropout(_) | Op::Reshape(_) => unreachable!("aliases are in no group"),
     }
@@ -699,7 +701,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => &["X", "I"],
         Op::ScatterElements(_) | Op::ScatterNd(_) => &["X", "I", "U"],
         Op::GridSample(_) => &["X", "G"],
-        Op::Suppress(_) => &["X", "boxes", "chosen"],
+        Op::Suppress(_) => &["X", "boxes"],
         Op::Pool(_)
         | Op::Col2Im(_)
         | Op::Resize(_)

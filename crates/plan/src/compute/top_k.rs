@@ -1,9 +1,10 @@
 //! Order along an axis.
 //!
-//! Few elements are found by a [`tournament`]. Many go through K. E. Batcher's bitonic network: elements are compared
-//! with others at fixed distances, so the order in which the network works does not depend on the data, and every step
-//! is one block over all elements.
+//! Few elements are found by a [`tournament`], and a small part of many elements one by one, as [`winners`]. Else all go
+//! through K. E. Batcher's bitonic network: elements are compared with others at fixed distances, so the order in which
+//! the network works does not depend on the data, and every step is one block over all elements.
 
+use super::winners::{self, Winners};
 use super::{Access, Axes, Env, Kind, tournament};
 use graph::ops::TopK;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
@@ -11,14 +12,18 @@ use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 /// Elements that a tournament finds, at most: each round compares four times their square.
 const MOST_COMPARED: i64 = 128;
 
+/// Of at least so many elements, one is taken by itself.
+const TAKEN: i64 = 16;
+
 /// Elements that the innermost axis of a network has, at least: as many lanes as a vector has.
 const LANES: i64 = 16;
 
 pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Kind) {
     let extent = env.operand(0).shape()[t.axis];
-    let result = match t.k as i64 <= MOST_COMPARED {
-        true => by_tournament(env, b, t),
-        false => network(env, b, t),
+    let result = match t.k as i64 {
+        ..=MOST_COMPARED => by_tournament(env, b, t),
+        k if k * TAKEN <= extent => one_by_one(env, b, t),
+        _ => network(env, b, t),
     };
     let kind = super::movement::kind(env);
     (result, kind.arg("axis", t.axis).arg("of", extent))
@@ -35,6 +40,24 @@ fn by_tournament(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
         let mut line = p.index.clone();
         let place = line.remove(t.axis);
         best.at(&line, &place).cast(DType::I64)
+    })
+}
+
+fn one_by_one(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
+    let source = Source::of(env, t);
+    let elements = winners::Elements {
+        lines: source.lines(),
+        leaves: source.whole,
+        element: &|line, i| source.element(line, i, i.clone().min(source.n - 1)),
+        comes_before: &|one, other| source.comes_before(one, other).equals(place(1)),
+        last: source.last(),
+    };
+    let winners = Winners::of(b, elements, source.k());
+    winners.take(b, (0, source.k()), None);
+    env.map(b, |p| {
+        let mut line = p.index.clone();
+        let place = line.remove(t.axis);
+        Expr::load(winners.order, winners::at(&line, place))
     })
 }
 
@@ -166,12 +189,6 @@ impl Source<'_> {
     /// It is loaded from `from`, which is `i` where there is such an element.
     pub fn element(&self, line: &[Expr], i: &Expr, from: Expr) -> [Expr; 2] {
         let (whole, largest) = (self.whole, self.t.largest);
-        let best = match (self.dtype, largest) {
-            (d, true) if d.is_float() => f64::INFINITY,
-            (d, false) if d.is_float() => f64::NEG_INFINITY,
-            (_, true) => f64::MAX,
-            (_, false) => f64::MIN,
-        };
         let number = |v: f64| Expr::constant(v, self.dtype);
         let mut at = line.to_vec();
         at.insert(self.t.axis, from);
@@ -185,9 +202,20 @@ impl Source<'_> {
         let inside = i.clone().lt(self.n);
         let last = i.clone().cast(DType::I32) + place(2 * whole);
         [
-            Expr::select(inside.clone(), key, number(-best)),
+            Expr::select(inside.clone(), key, self.last()),
             Expr::select(inside, at, last),
         ]
+    }
+
+    /// A key behind which no other one comes.
+    fn last(&self) -> Expr {
+        let last = match (self.dtype, self.t.largest) {
+            (d, true) if d.is_float() => f64::NEG_INFINITY,
+            (d, false) if d.is_float() => f64::INFINITY,
+            (_, true) => f64::MIN,
+            (_, false) => f64::MAX,
+        };
+        Expr::constant(last, self.dtype)
     }
 
     /// The number of the element that has a place.

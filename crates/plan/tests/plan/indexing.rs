@@ -141,6 +141,36 @@ fn true_elements_have_positions() {
 }
 
 #[test]
+fn boxes_that_better_ones_overlap_are_suppressed() {
+    let mut rng = Pcg64Mcg::seed_from_u64(9);
+    for round in 0..60 {
+        let (batch, classes) = (rng.random_range(1..3), rng.random_range(1..4));
+        let count = [1, 2, 5, 16, 33][round % 5];
+        let suppress = Suppress {
+            threshold: [0.0, 0.3, 0.7, 1.0][round % 4],
+            centred: round % 2 == 0,
+            // None of the parts, the first one, or all of them.
+            most: [1, 2, count + 1][round % 3],
+        };
+        let dtype = [DType::F32, DType::F64, DType::F16][round / 3 % 3];
+        let operands = [[batch, classes, count], [batch, count, 4]].map(|s| typed(dtype, &s));
+        let model = single(Op::Suppress(suppress), &operands);
+        let mut given = inputs(&model);
+        // Equal scores, boxes that are out, none that is left, and boxes without an area.
+        let mut pool = vec![0.25, 0.5, 0.75, f64::NEG_INFINITY];
+        pool.rotate_left(round % 4);
+        pool.truncate(1 + round / 4 % 4);
+        for i in (0..given[0].len()).filter(|_| round % 7 > 0) {
+            given[0].set_f64(i, pool[rng.random_range(0..pool.len())]);
+        }
+        for i in 0..given[1].len() {
+            given[1].set_f64(i, f64::from(rng.random_range(0..6)));
+        }
+        judge_on(&model, LayoutPolicy::Plain, given);
+    }
+}
+
+#[test]
 fn random_points_are_sampled() {
     let mut rng = Pcg64Mcg::seed_from_u64(6);
     let interpolations = [

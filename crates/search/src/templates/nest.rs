@@ -416,13 +416,18 @@ fn parts(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
 
 /// A block that goes on along some of its axes: threads share the others. Vectors go along the innermost of them if
 /// its elements lie side by side, and several vectors are inside the ordered loops: then elements are visited as they
-/// lie, and no vector waits for the one just before it. Else some of its values go on side by side.
+/// lie, and no vector waits for the one just before it. Else some of its values go on side by side. Where the block runs
+/// on a condition, each value ends where its own fails.
 fn ordered(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
     let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
         return Ok(());
     };
     let along = &n.spatial[at];
     let mut outer = ids(&n.spatial);
+    if d.block(n.block).runs_where().is_some() {
+        d.parallel(&outer, target.threads)?;
+        return d.run_parallel();
+    }
     let mut inner = Vec::new();
     let name = format!("beside_{}", n.name);
     let width = match is_vector(d, n, along) {

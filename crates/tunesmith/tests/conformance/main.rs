@@ -197,6 +197,13 @@ operators! {
         "rows=5,cols=300,k=300",
         "rows=20,cols=70,k=2",
         "rows=1,cols=1000,k=400",
+        "rows=2,cols=2300,k=140",
+    ],
+    suppress: [
+        "classes=3,boxes=40,most=7",
+        "classes=1,boxes=300,most=20",
+        "classes=5,boxes=17,most=17",
+        "classes=2,boxes=1,most=1",
     ],
 }
 
