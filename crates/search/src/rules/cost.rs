@@ -112,7 +112,7 @@ impl TileCost {
         let facts = &self.facts;
         let lanes = &self.lanes;
         if facts.operands.len() == 1 {
-            return window::cycles(facts, lanes, &self.axes, s);
+            return window::cycles(facts, lanes, &self.axes, &self.target, s);
         }
         let tile = self.tile(s);
         let sums = facts.axes.iter().filter(|a| a.class == Class::Reduction);
@@ -136,8 +136,8 @@ impl TileCost {
         let copies = self.surrounded.iter();
         let copied: f64 = copies.map(|c| self.copying(s, c, &anywhere).cycles).sum();
         let vectors = facts.points() as f64 / lanes.width as f64;
-        ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
-            + copied / vectors
+        let all = (busy + loads / LOADS) * terms + moved * EXPOSED;
+        all * self.inside(s) / (products * terms * wanted) + copied / vectors
     }
 
     /// The cheapest place for a copy of an operand, of those that are `allowed`: fewer loops
@@ -204,6 +204,23 @@ impl TileCost {
         }
         tile[self.lanes.at] = (s.vectors * self.lanes.width).min(self.lanes.extent);
         tile
+    }
+
+    /// The part of the terms that are inside their operand along the axes of which a tile has
+    /// one row: that row is tested outside the terms, and those beyond the border are skipped.
+    fn inside(&self, s: &TileSizes) -> f64 {
+        let facts = &self.facts;
+        let several = |at: &usize| self.along(s).any(|(a, n)| a == *at && n > 1);
+        let alone = facts
+            .spatial()
+            .filter(|at| *at != self.lanes.at && !several(at));
+        let inside = alone.filter(|at| facts.is_guarded(*at)).map(|at| {
+            let (over, taps) = (over_border(facts, at), taps(facts, at));
+            // Example: windows of five lack two terms in the first row, and one in the next.
+            let lacking = ((taps - 1) / 2 * (over + 1)) as f64;
+            1.0 - lacking / (facts.axes[at].extent * taps).max(1) as f64
+        });
+        inside.map(|part| part.max(0.5)).product()
     }
 
     /// Tests for borders in a tile for one term. One row alone is tested outside the terms.
@@ -311,6 +328,18 @@ impl TileCost {
         }
         bytes(tile) / bytes_a_cycle(held, SHARE, &self.target)
     }
+}
+
+/// Terms that windows have along an axis.
+fn taps(facts: &Reduction, at: usize) -> i64 {
+    let used = facts.operands.iter().filter(|o| o.guards[at]);
+    let dims = used.flat_map(|o| &o.dims).filter(|d| d.steps[at].is_used());
+    let terms = dims.map(|d| {
+        let axes = facts.axes.iter().zip(&d.steps);
+        let terms = axes.filter(|(a, step)| a.class == Class::Reduction && step.is_used());
+        terms.map(|(a, _)| a.extent).product()
+    });
+    terms.max().unwrap_or(1)
 }
 
 /// How many iterations of an axis windows reach over a border, about: half of what the

@@ -118,9 +118,10 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         return;
     };
     // Of windows predictions rank the orders and the copies. Of 12 other contractions panels
-    // first were faster in 9, also in all 4 for which rows were predicted to cost less.
+    // first were faster in 9, also in all 4 for which rows were predicted to cost less. What an
+    // operand costs that is passed over several times is no part of a prediction.
     let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
-    let ranked = facts.operands.iter().any(windows);
+    let ranked = facts.operands.iter().any(windows) && !is_uneven(&facts);
     let ways = Copies::of(&facts, target);
     if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), ways.first()) {
         for order in orders(&facts).iter().copied() {
@@ -202,12 +203,20 @@ fn name(order: Order, copies: Copies) -> String {
     format!("{PREFIX}{}{}", order.word(), copies.suffix())
 }
 
-/// The orders of loops that differ: panels need an operand that others do not move with.
+/// The orders of loops that differ, the likely better one first. Panels need an operand that
+/// others do not move with. Where iterations of a batch axis have unequally many terms, panels
+/// pass over the other operand once for each of these iterations, and rows pass once.
 fn orders(facts: &Reduction) -> &'static [Order] {
     match facts.operands.len() {
         1 => &[Order::Rows],
+        _ if is_uneven(facts) => &[Order::Rows, Order::Panels],
         _ => &Order::ALL,
     }
+}
+
+/// Whether iterations of a batch axis have unequally many terms.
+fn is_uneven(facts: &Reduction) -> bool {
+    (0..facts.axes.len()).any(|at| facts.is_uneven(at))
 }
 
 /// The facts about a program for which rules have a sketch.

@@ -45,6 +45,14 @@ const WEIGHTS: f64 = 0.3;
 /// measured apart.
 const FEW_TILES: i64 = 8;
 
+/// What a tile costs to begin and to end, in the time of one of its multiply-adds: an order of
+/// magnitude.
+const BEGIN: f64 = 16.0;
+
+/// Columns of a tile that share elements, at most, where no operand is broadcast from memory.
+/// Chosen by hand; not measured apart.
+const FEW_COLUMNS: i64 = 4;
+
 /// The gain of a tile of several rows is divided by this: one row of pixels is preferred
 /// where both load about as little. Chosen by hand; not measured apart.
 const SEVERAL_ROWS: f64 = 1.2;
@@ -246,21 +254,27 @@ impl Windows<'_> {
 
     /// Decides the tile that stays in registers.
     fn tile(&self, d: &mut Draft) -> WindowTile {
-        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].extent);
+        let maps = self.main.spatial[1].extent;
         let wanted = self.default_tile();
         let (height, whole) = self.rows();
         let rows: Vec<i64> = (1..=height.min(MAX_ROWS))
             .filter(|t| height % t == 0 || !whole && height % t * 2 >= *t)
             .collect();
-        let columns: Vec<i64> = (1..=width.min(self.registers().most_rows()))
-            .filter(|t| width % t == 0 || (*t >= MIN_CUT && width % t * 2 >= *t))
-            .collect();
+        let columns = self.columns();
         let y = d.choose("y", &rows, wanted[0]);
         let x = d.choose("x", &columns, wanted[1]);
         let maps = d.tile("k", maps, self.most_maps(), wanted[2]);
         self.registers()
             .limit(d, &[y.value(), x.value()], maps.part(1), 1);
         WindowTile { y, x, maps }
+    }
+
+    /// Columns that a tile may have.
+    fn columns(&self) -> Vec<i64> {
+        let width = self.main.spatial[3].extent;
+        let fits = |t: &i64| width % t == 0 || (*t >= MIN_CUT && width % t * 2 >= *t);
+        let all = 1..=width.min(self.registers().most_rows());
+        all.filter(fits).collect()
     }
 
     fn registers(&self) -> Registers {
@@ -319,17 +333,19 @@ impl Windows<'_> {
     /// multiply-add; elsewhere the most multiply-adds a load. Whole tiles and long rows
     /// are preferred.
     fn default_tile(&self) -> [i64; 3] {
+        if !self.is_conv {
+            return [1, self.default_columns(), 1];
+        }
         let [maps, width] = [1, 3].map(|i| self.main.spatial[i].extent);
         let (height, whole_rows) = self.rows();
         let broadcasts = self.target.isa.has_broadcast_operands();
         let is_plain = self.main.extent(image::CHANNEL_LANE).is_none();
         let registers = self.registers();
         let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
-        let most = match (self.is_conv, self.target.vector_registers >= 32) {
-            (true, true) if broadcasts && !is_plain => LARGE_TILE,
-            (true, true) => 16,
-            (true, false) => registers.most_rows(),
-            (false, _) => 8,
+        let most = match self.target.vector_registers >= 32 {
+            true if broadcasts && !is_plain => LARGE_TILE,
+            true => 16,
+            false => registers.most_rows(),
         };
         // Neighbouring pixels share elements of a plain input, which the
         // compiler then keeps in registers of their own.
@@ -337,12 +353,11 @@ impl Windows<'_> {
             _ if self.shuffled => self.widest_shuffled(most),
             (false, _) => most,
             (true, true) => 8,
-            (true, false) => 4,
+            (true, false) => FEW_COLUMNS,
         };
         let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0, 0.0));
         for x in (1..=widest.min(width)).rev() {
-            let several = self.is_conv && !self.shuffled;
-            let rows = if several { MAX_ROWS } else { 1 };
+            let rows = if self.shuffled { 1 } else { MAX_ROWS };
             for y in 1..=rows.min(most / x).min(height) {
                 let whole = wanted_part(height, y) * wanted_part(width, x);
                 if x < MIN_CUT && width % x != 0 {
@@ -358,7 +373,6 @@ impl Windows<'_> {
                     }
                     let products = products_a_load(x * y, k);
                     let gain = match broadcasts {
-                        true if is_plain => (x * y) as f64 / k as f64,
                         true => 1.0 / ((1.0 / products).max(1.0) + WEIGHTS / (x * y) as f64),
                         false => products,
                     };
@@ -373,24 +387,63 @@ impl Windows<'_> {
         best
     }
 
+    /// Columns of a tile each of whose terms is a vector of a window: those with which a row takes
+    /// the least time. A tile takes a load of the weights beside those of its columns, hides the
+    /// latency or waits for it, and costs something to begin; so does the last one with what
+    /// is left over. What several windows read stays in registers beside the sums.
+    /// `op:depthwise_conv2d(c=240,h=14,w=14,r=5,s=5)` takes 7.7 us in tiles of 14 columns, 8.7 in
+    /// tiles of 7 and 10.0 in tiles of 8 (Zen 5, LLVM 22.1.8).
+    fn default_columns(&self) -> i64 {
+        let width = self.main.spatial[3].extent;
+        let terms: i64 = self.main.reduce.iter().map(|l| l.extent).product();
+        let tile = |n: i64| (n + 1).max(IN_FLIGHT) as f64 + BEGIN / terms as f64;
+        let row = |n: i64| {
+            let rest = if width % n > 0 { tile(width % n) } else { 0.0 };
+            (width / n) as f64 * tile(n) + rest
+        };
+        let broadcasts = self.target.isa.has_broadcast_operands();
+        let fits = |n: &i64| match broadcasts {
+            true => n + self.shared(*n) <= self.registers().most_vectors(0),
+            false => *n <= FEW_COLUMNS,
+        };
+        let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
+        let all = self.columns().into_iter();
+        let all = all.filter(|n| taps * n <= MOST_UNROLLED && fits(n));
+        let best = all.min_by(|a, b| row(*a).total_cmp(&row(*b)));
+        best.unwrap_or(1)
+    }
+
+    /// Elements of a row that the windows of so many columns read more than once.
+    fn shared(&self, columns: i64) -> i64 {
+        let steps = [
+            Some(&self.main.spatial[3]),
+            self.main.axis(image::TAP_COLUMN),
+        ];
+        let [step, tap] = steps.map(|l| l.map_or(1, |l| self.column_step(l.id)));
+        let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
+        let window = |x: i64| (0..taps).map(move |s| x * step + s * tap);
+        let mut read: Vec<i64> = (0..columns).flat_map(window).collect();
+        read.sort_unstable();
+        let again = read.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
+        again.count() as i64
+    }
+
     /// Most pixels that leave registers for what their windows read, and for the weights of
     /// a row of taps.
     fn widest_shuffled(&self, most: i64) -> i64 {
         let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
         let left = self.registers().most_rows() - 2 * taps;
-        let read = (MOST_READ - taps) / self.column_step() + 1;
+        let step = self.column_step(self.main.spatial[3].id);
+        let read = (MOST_READ - taps) / step + 1;
         left.min(read).clamp(MIN_CUT, most)
     }
 
-    /// Columns of the operand from the pixel of one result to that of the next.
-    fn column_step(&self) -> i64 {
+    /// Columns of the operand from one iteration of a loop to the next.
+    fn column_step(&self, loop_: LoopId) -> i64 {
         let Some(facts) = Reduction::of(self.program, self.main.block) else {
             return 1;
         };
-        let column = facts
-            .axes
-            .iter()
-            .position(|a| a.id == self.main.spatial[3].id);
+        let column = facts.axes.iter().position(|a| a.id == loop_);
         let images = facts.operands.iter().filter(|o| o.role != Role::Constant);
         let mut dims = images.flat_map(|o| &o.dims);
         let step = column.and_then(|at| {

@@ -118,7 +118,8 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     }
     found.extend(of(packed::sketches));
     let mut rules = of(rules::sketches);
-    if allowed.space == SpaceKind::All && rules::share_terms(&rules.sketches) {
+    let first = rules::share_terms(&rules.sketches) || gemm::copies_cut_rows(program, &all, target);
+    if allowed.space == SpaceKind::All && first {
         found.extend(std::mem::take(&mut rules));
     }
     let mut minimal = match allowed.accuracy {
