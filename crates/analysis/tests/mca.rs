@@ -40,8 +40,8 @@ const ITERATIONS: usize = 250;
 /// The relative difference of nearly all blocks of a core that begins out of order. The simulator
 /// has a queue for stores, and bounds how much retires in a cycle.
 const TOLERANCE: f64 = 0.1;
-/// The largest one of cores that begin in order.
-const IN_ORDER: f64 = 0.03;
+/// The largest one of cores that begin in order: 42 cycles for 44 in a block of a product for the SpacemiT X60.
+const IN_ORDER: f64 = 0.05;
 
 /// A block, and its text.
 struct Sample {

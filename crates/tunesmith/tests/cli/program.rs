@@ -118,6 +118,13 @@ impl Sandbox {
     /// A command that a test starts and watches itself.
     pub fn started(&self, args: &[&str]) -> Child {
         let mut c = Sandbox::program(args);
+        // SAFETY: it makes system calls only. Tests that run in the background ignore Ctrl-C, and what they start would.
+        unsafe {
+            c.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         c.current_dir(&self.folder)
             .env("XDG_CACHE_HOME", self.folder.join("cache"))
             .env("XDG_DATA_HOME", self.folder.join("data"))
