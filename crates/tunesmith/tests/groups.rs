@@ -154,10 +154,11 @@ fn what_keeps_columns_is_tuned() {
     // Of each layer one that gathers, and two products.
     assert_eq!(parts.len(), 6);
     for t in &parts {
-        let gathers = t.task.contains("_columns");
         assert!(t.alone_ms.is_some(), "{t:?}");
-        assert!(gathers || t.trials > 1, "{t:?}");
     }
+    // The budget decides how many each gets beyond its default.
+    let trials: u64 = parts.iter().map(|t| t.trials).sum();
+    assert!(trials > parts.len() as u64, "{parts:?}");
     assert_eq!(tuned.model.groups().len(), 2);
 
     let requirements = Requirements::of_knobs();

@@ -210,8 +210,9 @@ fn spread_with_default(
     let is_default = |t: &TimedCandidate| t.candidate == default.candidates[0];
     let default = timed.iter().find(|t| is_default(t)).cloned();
     let mut chosen = spread(timed, a.points);
-    if !chosen.iter().any(is_default) {
-        chosen.extend(default);
+    if let Some(default) = default.filter(|_| !chosen.iter().any(is_default)) {
+        chosen.truncate(a.points.saturating_sub(1));
+        chosen.push(default);
     }
     Ok(chosen)
 }
