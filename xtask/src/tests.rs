@@ -5,6 +5,9 @@
 //! A part runs its tests one after the other, so the time of each is known. Programs with long tests
 //! come first, so that none of them is left to run alone. A program that passed before and would
 //! do the same again is not run ([`crate::earlier`]).
+//!
+//! Other work on the machine can make a test fail that measures or waits. So the few tests that fail run
+//! once more, alone. One that passes then counts as passed, and its name is printed as flaky.
 
 use crate::earlier::{Earlier, Passed};
 use serde_json::Value;
@@ -30,6 +33,8 @@ const FIRST: [&str; 6] = [
     "measure/runners",
     "testkit/compiled_fuzz",
 ];
+/// Failed tests that run once more, at most. Where more fail, it is not by chance.
+const TRIED_AGAIN: usize = 3;
 /// Tests that the list of the slowest has.
 const SLOWEST: usize = 10;
 
@@ -42,6 +47,7 @@ pub struct Program {
 }
 
 /// Tests of a program that one process runs; none are named where the program has no list.
+#[derive(Clone)]
 struct Part<'p> {
     program: &'p Program,
     tests: Vec<String>,
@@ -218,6 +224,16 @@ impl Part<'_> {
 }
 
 impl Ran {
+    /// The tests that failed; none if the process ended without saying which.
+    fn failed(&self) -> Vec<&str> {
+        let failed = self.lines.iter().filter(|l| l.ends_with("FAILED"));
+        let tests: Vec<&str> = failed.filter_map(|l| ended(l)).collect();
+        match tests.len() == self.counts.failed {
+            true => tests,
+            false => Vec::new(),
+        }
+    }
+
     /// All lines if a test failed, except the counts; otherwise those about skipped tests.
     fn shown(&self) -> impl Iterator<Item = &String> {
         let skipped = |l: &str| {
@@ -269,14 +285,14 @@ fn parts(programs: &[Program], cpus: usize) -> Result<Vec<Part<'_>>, String> {
     Ok(all)
 }
 
-/// The parts, run side by side, with the program that each is of.
-fn run_all(
-    parts: &[Part],
+/// The parts, run side by side, each with what it did.
+fn run_all<'p>(
+    parts: &[Part<'p>],
     cpus: usize,
     arguments: &[String],
-) -> Result<Vec<(String, Ran)>, String> {
+) -> Result<Vec<(Part<'p>, Ran)>, String> {
     let next = AtomicUsize::new(0);
-    let all: Mutex<Vec<(String, Ran)>> = Mutex::new(Vec::new());
+    let all: Mutex<Vec<(Part, Ran)>> = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
@@ -290,7 +306,7 @@ fn run_all(
                 part.title()
             );
             ran.shown().for_each(|line| println!("{line}"));
-            all.push((part.program.name.clone(), ran));
+            all.push((part.clone(), ran));
         }
         Ok(())
     };
@@ -303,6 +319,35 @@ fn run_all(
         ended.try_for_each(|result| result)
     })?;
     all.into_inner().map_err(|e| e.to_string())
+}
+
+/// Runs the tests that failed once more, one after the other. Those that pass count as passed.
+/// Returns their names.
+fn run_again(all: &mut [(Part, Ran)], arguments: &[String]) -> Result<Vec<String>, String> {
+    let failed: usize = all.iter().map(|(_, ran)| ran.counts.failed).sum();
+    let mut flaky = Vec::new();
+    if failed > TRIED_AGAIN {
+        return Ok(flaky);
+    }
+    for (part, ran) in all {
+        let tests: Vec<String> = ran.failed().into_iter().map(String::from).collect();
+        for test in tests {
+            let alone = Part {
+                program: part.program,
+                tests: vec![test],
+            };
+            println!("once more, alone: {}", alone.title());
+            let second = alone.run(arguments)?;
+            if second.counts.failed > 0 {
+                second.shown().for_each(|line| println!("{line}"));
+            } else {
+                ran.counts.failed -= 1;
+                ran.counts.passed += 1;
+                flaky.push(alone.title());
+            }
+        }
+    }
+    Ok(flaky)
 }
 
 /// What the parts of a program did together.
@@ -351,13 +396,17 @@ pub fn run(root: &Path, messages: &Path, arguments: &[String]) -> Result<bool, S
     });
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let parts = parts(&tests, cpus)?;
-    let all = run_all(&parts, cpus, &arguments)?;
+    let mut all = run_all(&parts, cpus, &arguments)?;
+    let flaky = run_again(&mut all, &arguments)?;
 
     let mut new = Vec::new();
     for program in &tests {
-        let own = all.iter().filter(|(name, _)| *name == program.name);
+        let own = all.iter().filter(|(part, _)| part.program == program);
         let whole = together(own.map(|(_, ran)| ran));
-        if whole.counts.failed == 0 {
+        let steady = !flaky
+            .iter()
+            .any(|f| f.starts_with(&format!("{}: ", program.name)));
+        if whole.counts.failed == 0 && steady {
             earlier.insert(keys[&program.name], whole.clone());
         }
         new.push(whole);
@@ -378,6 +427,9 @@ pub fn run(root: &Path, messages: &Path, arguments: &[String]) -> Result<bool, S
         old.iter()
             .flat_map(|p| &p.lines)
             .for_each(|l| println!("{l}"));
+    }
+    for test in flaky {
+        println!("flaky: {test} failed beside other tests and passed alone");
     }
     let sum =
         |of: fn(&Counts) -> usize| old.iter().chain(&new).map(|p| of(&p.counts)).sum::<usize>();
@@ -417,6 +469,52 @@ mod checks {
             found,
             [pair("llvm/math", "/t/math-2"), pair("ir", "/t/ir-1")]
         );
+    }
+
+    /// A program of tests as a script: `steady` passes, `broken` fails, `unlucky` passes when it runs alone.
+    #[test]
+    fn a_failed_test_runs_once_more_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("xtask-again-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("program");
+        let script = r#"#!/bin/sh
+all="$*" failed=0
+for t in steady broken unlucky; do
+    case " $all " in *" $t "*) ;; *) continue ;; esac
+    case "$t $all" in
+        broken*|unlucky*steady*) echo "test $t ... FAILED"; failed=$((failed + 1)) ;;
+        *) echo "test $t ... ok" ;;
+    esac
+done
+echo "test result: FAILED. $(($# - 3 - failed)) passed; $failed failed; 0 ignored; 0 measured"
+[ $failed = 0 ]
+"#;
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let program = Program {
+            name: "p".into(),
+            path,
+            folder: folder.clone(),
+        };
+        let part = |tests: &[&str]| Part {
+            program: &program,
+            tests: tests.iter().map(|t| t.to_string()).collect(),
+        };
+        let counts_of = |tests: &[&str]| {
+            let mut all = run_all(&[part(tests)], 1, &[]).unwrap();
+            let flaky = run_again(&mut all, &[]).unwrap();
+            (all[0].1.counts, flaky)
+        };
+        let counts = |passed, failed| Counts {
+            passed,
+            failed,
+            ignored: 0,
+        };
+        let unlucky = vec!["p: unlucky".to_string()];
+        assert_eq!(counts_of(&["steady", "unlucky"]), (counts(2, 0), unlucky));
+        assert_eq!(counts_of(&["steady", "broken"]), (counts(1, 1), vec![]));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -129,10 +129,7 @@ fn a_run_says_what_it_gained_and_writes_a_page() {
         text.contains("x faster (") || text.contains("the defaults are kept"),
         "{text}"
     );
-    says(
-        &text,
-        &["30 candidates tried", "written to m.tsm", "tuning"],
-    );
+    says(&text, &["30 candidates tried", "help", "written to m.tsm"]);
     assert!(!text.contains(" 0.0 "), "what is kept has a rate: {text}");
     let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
     says(
