@@ -428,6 +428,16 @@ fn weight_gradient(stride: i64, pad: i64) -> Program {
     b.finish(&[main])
 }
 
+/// 3 x 3 results for each pair of maps are too few for the registers, so a tile has several maps of the image.
+#[test]
+fn a_tile_of_few_rows_and_columns_has_maps_too() {
+    let program = weight_gradient(1, 1);
+    let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
+    let mut decisions = all.sketches[0].decisions.iter();
+    let maps = decisions.find(|d| d.name == "tile_c").unwrap();
+    assert!(maps.value[0] >= 4, "{} maps", maps.value[0]);
+}
+
 #[test]
 fn convolutions_without_constants_gather_their_windows() {
     for (stride, pad) in [(1, 0), (1, 1), (2, 1)] {

@@ -19,6 +19,9 @@ const RULE: &str = "tile";
 /// rows and columns of pixels, and one that another does not, such as blocks of maps.
 const MOST_AXES: usize = 3;
 const MOST_OF_A_KIND: usize = 2;
+/// Iterations of these axes, of all together, that are too few to fill the registers: one more axis is taken. Example: the
+/// gradient of weights has 3 x 3 results for each pair of maps, so a tile has several maps.
+const FEW: i64 = 12;
 /// Vectors along the lanes in a tile of several rows; there are registers for no more
 /// beside the sums of as many rows.
 const MOST_VECTORS: i64 = 6;
@@ -211,6 +214,7 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
             .collect()
     };
     let mut chosen: Vec<usize> = Vec::new();
+    let mut most = MOST_AXES;
     let innermost_first: Vec<usize> = facts
         .spatial()
         .collect::<Vec<_>>()
@@ -222,8 +226,13 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
         if at == lanes.at || axis.extent == 1 || axis.class != Class::Reused {
             continue;
         }
-        let same = chosen.iter().filter(|c| uses(**c) == uses(at)).count();
-        if chosen.len() < MOST_AXES && same < MOST_OF_A_KIND {
+        let same = chosen.iter().filter(|c| uses(**c) == uses(at));
+        let extents = same.map(|c| facts.axes[*c].extent);
+        let (count, iterations) = extents.fold((0, 1), |(n, all), e| (n + 1, all * e));
+        if count == MOST_OF_A_KIND && iterations < FEW {
+            chosen.push(at);
+            most += 1;
+        } else if count < MOST_OF_A_KIND && chosen.len() < most {
             chosen.push(at);
         }
     }
