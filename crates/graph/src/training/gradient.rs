@@ -415,18 +415,7 @@ impl<'a> Gradients<'a> {
         c: &Conv,
         [x, w, dy]: [ValueId; 3],
     ) -> Result<ValueId, ModelError> {
-        let (image, kernel, maps) = (
-            self.model[x].shape(),
-            self.model[w].shape(),
-            self.model[dy].shape(),
-        );
-        // What no window of the last stride reaches.
-        let rest = |d: usize| {
-            let reach = (kernel[2 + d] - 1) * c.dilations[d] + 1;
-            let reached = (maps[2 + d] - 1) * c.strides[d] + reach;
-            let padded = image[2 + d] + c.pads[d].0 + c.pads[d].1;
-            padded - reached
-        };
+        let rest = |d: usize| self.unreached(c, [x, w, dy], d);
         let transposed = ConvTranspose {
             strides: c.strides.clone(),
             dilations: c.dilations.clone(),
@@ -435,6 +424,14 @@ impl<'a> Gradients<'a> {
             groups: c.groups,
         };
         self.node(node, DATA_GRADIENT, Op::ConvTranspose(transposed), &[dy, w])
+    }
+
+    /// How many elements at the end of a padded axis of the image no window reaches.
+    fn unreached(&self, c: &Conv, [x, w, dy]: [ValueId; 3], d: usize) -> usize {
+        let size = |of: ValueId| self.model[of].shape()[2 + d];
+        let reach = (size(w) - 1) * c.dilations[d] + 1;
+        let reached = (size(dy) - 1) * c.strides[d] + reach;
+        size(x) + c.pads[d].0 + c.pads[d].1 - reached
     }
 
     /// A convolution over the batch: the image's channels are its batch, the gradient is its weight, and strides
@@ -454,15 +451,20 @@ impl<'a> Gradients<'a> {
             groups => self.grouped_image(node, groups, x)?,
         };
         let weight = self.node(node, "maps", swapped(), &[dy])?;
+        // Where the last windows do not reach the border, there would be more taps: less padding at the end, if there
+        // is some, leaves them out.
+        let pads = c.pads.iter().enumerate();
+        let pads = pads
+            .map(|(d, (begin, end))| (*begin, end - (*end).min(self.unreached(c, [x, w, dy], d))));
         let conv = Conv {
             strides: c.dilations.clone(),
             dilations: c.strides.clone(),
-            pads: c.pads.clone(),
+            pads: pads.collect(),
             groups: c.groups,
         };
         let mut taps = self.node(node, WEIGHT_GRADIENT, Op::Conv(conv), &[image, weight])?;
         let kernel = self.model[w].shape();
-        // [C/groups,M,kernel..]; more taps where the last windows do not reach the border.
+        // [C/groups,M,kernel..], or more taps.
         let sizes = [&[kernel[1], kernel[0]], &kernel[2..]].concat();
         if self.model[taps].shape() != sizes {
             let slice = Slice {

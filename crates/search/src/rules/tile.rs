@@ -21,7 +21,7 @@ const MOST_AXES: usize = 3;
 const MOST_OF_A_KIND: usize = 2;
 /// Iterations of these axes, of all together, that are too few to fill the registers: one more axis is taken. Example: the
 /// gradient of weights has 3 x 3 results for each pair of maps, so a tile has several maps.
-const FEW: i64 = 12;
+const FEW: i64 = 32;
 /// Vectors along the lanes in a tile of several rows; there are registers for no more
 /// beside the sums of as many rows.
 const MOST_VECTORS: i64 = 6;
