@@ -22,7 +22,8 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
         "m.tsm",
     ]);
     let one = |command: &[&str]| p.json(&[command, &["--threads", "1"]].concat());
-    let bench = ["bench", "m.tsm", "--time", "0.1s", "--decisions", "d"];
+    // Twenty times as long for the decisions.
+    let bench = ["bench", "m.tsm", "--time", "0.5s", "--decisions", "d"];
     let error = p.error(&[&bench[..4], &["--out", "decided.tsm"]].concat());
     assert!(error.contains("--select online"), "{error}");
     let more = ["--select", "online", "--out", "decided.tsm"];
