@@ -213,7 +213,10 @@ mod tests {
             let asked = Instant::now();
             stop.ask();
             let left = clock.left(Duration::ZERO);
-            assert!(left <= FINISHING && left + asked.elapsed() >= FINISHING, "{left:?}");
+            assert!(
+                left <= FINISHING && left + asked.elapsed() >= FINISHING,
+                "{left:?}"
+            );
             assert!(clock.ranking(100 * S) <= FINISHING.mul_f64(RANKING));
             assert_eq!(clock.choosing(S, S / 1000), Duration::ZERO);
             assert!(!clock.bears_plain(S / 1000));

@@ -218,10 +218,15 @@ fn a_paused_pool_runs_nothing() {
 fn dropping_a_pool_ends_its_children_idle_or_at_work() {
     let (mut idle, mut busy) = (pool(1), pool(1));
     let pids = [process_id(&mut idle), process_id(&mut busy)];
-    busy.submit(1, Request::Hang, of(LONG));
     for pid in pids {
         assert!(state(pid).is_some_and(|s| s != 'Z'), "it runs");
     }
+    busy.submit(1, Request::Hang, of(SHORT));
+    // At work, unless the system held up this process for longer than the limit.
+    until("work", || {
+        let note = std::fs::read_to_string(format!("/proc/{}/comm", pids[1]));
+        note.map_or(true, |n| n.contains("hang")).then_some(())
+    });
     drop((idle, busy));
     for pid in pids {
         // It was waited for, too: there is no zombie.

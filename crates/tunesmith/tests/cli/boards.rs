@@ -208,7 +208,9 @@ fn a_folder_of_executables_is_timed_on_a_board() {
             ("task0-2".into(), 3.into(), 7.into()),
             ("task0-1".into(), 9.into(), 20.into()),
         ];
-        let expected = expected.each_ref().map(|(name, calls, ns)| (name, calls, ns));
+        let expected = expected
+            .each_ref()
+            .map(|(name, calls, ns)| (name, calls, ns));
         match timed == expected {
             true => Ok(found),
             false => Err(found.to_string()),
