@@ -10,6 +10,7 @@ use measure::{MeasureError, Measured, Protocol, RunnerProcess, Spent, TaskData, 
 use runtime::{BuiltKernel, CodeFormat, ParamRole};
 use store::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 use tensor::DType;
+use testkit::host::undisturbed;
 
 /// Measures a candidate, and then a good one.
 fn outcome(s: &mut RunnerProcess, t: &TaskData, k: &BuiltKernel, p: &Protocol) -> Outcome {
@@ -208,7 +209,10 @@ fn sampling_ends_before_the_limit_does() {
         max_samples: 10_000,
         ..protocol()
     };
-    let (samples, _) = timed(s.measure(&t, &long, &p, None, false));
+    let samples = undisturbed(|| match s.measure(&t, &long, &p, None, false).outcome {
+        Outcome::Timed { samples_ns, .. } => Ok(samples_ns),
+        other => Err(format!("{other:?}")),
+    });
     assert!(
         samples.len() < 10_000,
         "the kernel is too short for this test: {}",
@@ -332,20 +336,18 @@ fn a_failure_code_is_a_crash_with_a_text() {
 #[test]
 fn what_never_ends_is_timed_out_where_it_was() {
     let (mut s, t) = (runner(), task(1, good()));
-    let for_ever = kernel("for (;;) spin(1000);");
-    let expected = |stage| Outcome::TimedOut {
-        stage,
-        limit_ms: 500,
-    };
-    assert_eq!(
-        outcome(&mut s, &t, &for_ever, &impatient()),
-        expected(Stage::Run)
-    );
-    let for_ever = preparing("for (;;) spin(1000);");
-    assert_eq!(
-        outcome(&mut s, &t, &for_ever, &impatient()),
-        expected(Stage::Load)
-    );
+    let running = kernel("for (;;) spin(1000);");
+    let loading = preparing("for (;;) spin(1000);");
+    for (for_ever, stage) in [(running, Stage::Run), (loading, Stage::Load)] {
+        let expected = Outcome::TimedOut {
+            stage,
+            limit_ms: 500,
+        };
+        undisturbed(|| match outcome(&mut s, &t, &for_ever, &impatient()) {
+            found if found == expected => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
 }
 
 #[test]
@@ -573,12 +575,20 @@ fn a_second_try_has_what_the_first_left_of_the_limit() {
         limit_ns: 4_000_000_000,
         ..protocol()
     };
-    // In a used runner it is tried twice.
-    timed(s.measure(&t, &good(), &p, None, false));
-    let twice = s.measure(&t, &sleeper(3), &p, None, false);
-    crash(twice.outcome, Stage::Run, Some(4));
-    let ms = twice.whole.wall_ns / 1_000_000;
-    assert!((3600..5900).contains(&ms), "{ms} ms");
+    undisturbed(|| {
+        // In a used runner it is tried twice.
+        timed(s.measure(&t, &good(), &protocol(), None, false));
+        let twice = s.measure(&t, &sleeper(3), &p, None, false);
+        let ms = twice.whole.wall_ns / 1_000_000;
+        match twice.outcome {
+            Outcome::Crashed {
+                stage: Stage::Run,
+                signal: Some(4),
+                ..
+            } if (3600..5900).contains(&ms) => Ok(()),
+            other => Err(format!("{other:?} in {ms} ms")),
+        }
+    });
 }
 
 #[test]
@@ -626,8 +636,15 @@ fn two_seeds_of_a_task_are_two_sets_of_data() {
 #[test]
 fn an_oracle_has_its_own_limit_and_its_failures_are_the_tasks() {
     let mut s = runner();
-    let slow = task(1, kernel("compute(args); spin(1000000000);"));
-    timed(s.measure(&slow, &good(), &impatient(), None, false));
+    let mut seed = 10;
+    undisturbed(|| {
+        seed += 1;
+        let slow = task(seed, kernel("compute(args); spin(1000000000);"));
+        match s.measure(&slow, &good(), &impatient(), None, false).outcome {
+            Outcome::Timed { .. } => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 
     let oracle_error = |s: &mut RunnerProcess, t: &TaskData, p: &Protocol| {
         let outcome = s.measure(t, &good(), p, None, false).outcome;
@@ -788,11 +805,14 @@ fn a_ranking_samples_all_alike_and_loses_none_to_another() {
     assert_eq!(labels, expected);
 
     let for_ever = kernel("for (;;) spin(1000);");
-    let labels: Vec<&str> = all(&[&fast, &for_ever, &fast], &mut s, &impatient())
-        .iter()
-        .map(|m| m.outcome.label())
-        .collect();
-    assert_eq!(labels, ["timed", "timed-out-run", "timed"]);
+    undisturbed(|| {
+        let outcomes = all(&[&fast, &for_ever, &fast], &mut s, &impatient());
+        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
+        match labels[..] == ["timed", "timed-out-run", "timed"] {
+            true => Ok(()),
+            false => Err(format!("{labels:?}")),
+        }
+    });
     assert!(all(&[], &mut s, &protocol()).is_empty());
     timed(s.measure(&t, &fast, &protocol(), None, false));
 }

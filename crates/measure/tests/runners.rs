@@ -17,7 +17,7 @@ use owned_batch::batch;
 use runtime::BuiltKernel;
 use std::time::Duration;
 use store::{Clock, Outcome};
-use testkit::host::skipped;
+use testkit::host::{skipped, undisturbed};
 use worker::CommandLine;
 
 /// CPUs that this process may use.
@@ -132,24 +132,29 @@ fn every_outcome_is_its_candidates_under_every_policy() {
         (Policy::Doppler, 2, 2),
     ] {
         // Short enough for candidates that never end.
-        let done = measure_within(0.5, &mut local(devices, runners), policy, &kernels);
+        let mut local = local(devices, runners);
+        let done = measure_within(0.5, &mut local, policy, &kernels);
         assert_eq!(done.outcomes.len(), order.len());
-        let mut late = 0;
-        for (c, m) in order.iter().zip(&done.outcomes) {
-            let (_, label, text) = &all[*c];
-            if m.outcome.label().starts_with("timed-out") && *label != "timed-out" {
-                // The system may have held it up.
-                late += 1;
-                continue;
-            }
-            assert!(
-                m.outcome.label().starts_with(label),
-                "{policy:?}: {label}: {m:?}"
-            );
+        let is_own = |c: usize, m: &Measured| {
+            let (_, label, text) = &all[c];
             let said = format!("{:?}", m.outcome);
-            assert!(said.contains(text.as_str()), "{policy:?}: {text}: {said}");
+            m.outcome.label().starts_with(label) && said.contains(text.as_str())
+        };
+        let mut late = Vec::new();
+        for (c, m) in order.iter().zip(&done.outcomes) {
+            if m.outcome.label().starts_with("timed-out") && all[*c].1 != "timed-out" {
+                // The system may have held it up.
+                late.push(*c);
+            } else {
+                assert!(is_own(*c, m), "{policy:?}: {}: {m:?}", all[*c].1);
+            }
         }
-        assert!(late <= (order.len() / 50).max(4), "{policy:?}: {late} late");
+        // With time enough none is late.
+        let kernels: Vec<&BuiltKernel> = late.iter().map(|c| &all[*c].0).collect();
+        let done = measure(&mut local, policy, &kernels);
+        for (c, m) in late.iter().zip(&done.outcomes) {
+            assert!(is_own(*c, m), "{policy:?}: {}: {m:?}", all[*c].1);
+        }
     }
 }
 
@@ -246,20 +251,23 @@ fn beside_another_device_nothing_is_isolated() {
 
 #[test]
 fn a_round_says_whether_what_dies_is_tried_again() {
-    // Sleeps for two seconds on the wall.
-    let dies = kernel(
-        "long time[2] = {2, 0}, status;
-        __asm__ volatile(\"syscall\" : \"=a\"(status)
-            : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
-        __builtin_trap();",
-    );
-    let (task, protocol, a) = (task(1, good()), protocol(), good());
-    let batch = batch(&task, &[&a, &dies], &protocol);
     for (retry, tries) in [(true, 2), (false, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        // Leaves a folder each time that it runs: the first name that is free.
+        let dies = kernel(&format!(
+            "char name[] = \"{}/0\"; long status;
+            do __asm__ volatile(\"syscall\" : \"=a\"(status)
+                : \"a\"(83L), \"D\"(name), \"S\"(0777L) : \"rcx\", \"r11\", \"memory\");
+            while (status != 0 && name[sizeof name - 2]++ < '9');
+            __builtin_trap();",
+            folder.path().display()
+        ));
+        let (task, protocol, a) = (task(1, good()), protocol(), good());
+        let batch = batch(&task, &[&a, &dies], &protocol);
         let round = Round {
             dp: 1,
-            limit: Duration::from_secs(20),
-            each: Duration::from_secs(10),
+            limit: Duration::from_secs(60),
+            each: Duration::from_secs(30),
             quiet: false,
             fresh: false,
             host_clock: false,
@@ -274,8 +282,8 @@ fn a_round_says_whether_what_dies_is_tried_again() {
         // The second finds a used runner.
         let outcomes = local(1, 1).round(&batch, &jobs, &round);
         assert_eq!(outcomes[1].outcome.label(), "crashed-run");
-        let took = outcomes[1].whole.wall_ns / 2_000_000_000;
-        assert_eq!(took, tries, "{:?}", outcomes[1].whole);
+        let ran = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(ran, tries, "{:?}", outcomes[1].whole);
     }
 }
 
@@ -303,9 +311,14 @@ fn replacing_a_runner_takes_nothing_from_the_round() {
         device: 0,
     });
     // The second dies twice: in the runner that the first had used, and in a new one.
-    let outcomes = local.round(&batch, &jobs, &round);
-    let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
-    assert_eq!(labels, ["timed", "crashed-run", "timed"]);
+    undisturbed(|| {
+        let outcomes = local.round(&batch, &jobs, &round);
+        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
+        match labels[..] == ["timed", "crashed-run", "timed"] {
+            true => Ok(()),
+            false => Err(format!("{labels:?}")),
+        }
+    });
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What this machine runs, and how a test says that it, or a part of it, does not
-//! run here.
+//! What this machine runs, how a test says that it, or a part of it, does not run
+//! here, and what a machine does that is busy with something else.
 //!
 //! Promises that nothing is left out silently: `./test` counts the lines that are
 //! written here, with their reasons. A test says so while it runs, since what a
@@ -20,6 +20,23 @@ pub fn skipped(reason: &str) {
 /// Says that the test which calls this does less on this machine, and why.
 pub fn skipped_in_part(reason: &str) {
     say("skipped in part", reason);
+}
+
+/// What the first of a few tries gives that holds. It is for what a machine can spoil that holds a
+/// process up for seconds: each try may be spoilt so, and hardly all of them.
+///
+/// # Panics
+/// With what the last try says, if none holds.
+pub fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    const TRIES: usize = 5;
+    let mut said = String::new();
+    for _ in 0..TRIES {
+        match attempt() {
+            Ok(found) => return found,
+            Err(why) => said = why,
+        }
+    }
+    panic!("none of {TRIES} tries holds: {said}")
 }
 
 /// Once a test and reason. The harness names the thread of a test after it.

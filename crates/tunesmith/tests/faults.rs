@@ -75,7 +75,7 @@ fn program(pid: u32) -> Option<String> {
 }
 
 fn wait_until_gone(pids: &[u32]) {
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + Duration::from_secs(300);
     while pids.iter().any(|p| runs(*p)) {
         assert!(Instant::now() < limit, "workers outlive a killed run");
         std::thread::sleep(Duration::from_millis(20));
@@ -150,12 +150,12 @@ fn killed_and_resumed(measuring: &[&str]) {
     let (mut fruitful, mut programs) = (0, HashSet::new());
     let mut seen: HashMap<RecordIdentity, Record> = HashMap::new();
     for kill in 0..kills {
-        let mut child = tune(folder.path(), measuring, ["--time", "30s"])
+        let mut child = tune(folder.path(), measuring, ["--time", "1h"])
             .spawn()
             .unwrap();
         // At any moment of the start, and at work.
         if kill % 2 == 1 {
-            let limit = Instant::now() + Duration::from_secs(60);
+            let limit = Instant::now() + Duration::from_secs(300);
             while records(&store).len() == seen.len() && Instant::now() < limit {
                 std::thread::sleep(Duration::from_millis(50));
             }

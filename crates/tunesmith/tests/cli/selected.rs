@@ -22,7 +22,8 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
         "m.tsm",
     ]);
     let one = |command: &[&str]| p.json(&[command, &["--threads", "1"]].concat());
-    let bench = ["bench", "m.tsm", "--time", "0.1s", "--decisions", "d"];
+    // Twenty times as long for the decisions.
+    let bench = ["bench", "m.tsm", "--time", "0.5s", "--decisions", "d"];
     let error = p.error(&[&bench[..4], &["--out", "decided.tsm"]].concat());
     assert!(error.contains("--select online"), "{error}");
     let more = ["--select", "online", "--out", "decided.tsm"];
@@ -142,10 +143,11 @@ fn a_study_compares_the_choice_made_online_with_fixed_ones() {
         let exploring = &run["exploring"];
         let explored = exploring["samples_ns"].as_array().unwrap().len() as u64;
         assert_eq!(exploring["inferences"].as_u64(), Some(explored));
-        assert!(explored >= 10 * names.len() as u64 - 10, "{run}");
         assert!(run["overhead"]["ratio"].as_f64().unwrap() > 0.0);
         let layer = &run["layers"][0];
         let tried = layer["alternatives"].as_array().unwrap();
+        // Ten samples of what is chosen, and four at least of what lost.
+        assert!(explored >= 10 + 4 * (tried.len() as u64 - 1), "{run}");
         assert!(
             tried.iter().all(|t| t["median_ms"].as_f64() > Some(0.0)),
             "{layer}"

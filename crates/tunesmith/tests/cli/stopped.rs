@@ -3,7 +3,6 @@
 use super::program::{Sandbox, place, send, wait_for};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
-use std::time::Duration;
 use store::{RecordQuery, Store};
 use tempfile::tempdir;
 
@@ -70,15 +69,17 @@ fn a_second_signal_ends_a_run_at_once() {
     let p = place(&folder);
     let mut child = tune(&p);
     wait_for_records(&p, 0);
-    send(&child, libc::SIGINT);
-    // Until it has ended; one signal that arrives with another is one.
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        send(&child, libc::SIGTERM);
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    // Both wait while it is stopped, so that none comes when the run is over.
+    send(&child, libc::SIGSTOP);
+    let stat = format!("/proc/{}/stat", child.id());
+    wait_for("stop", || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        stat.contains(") T ").then_some(())
+    });
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGCONT] {
+        send(&child, signal);
+    }
+    let status = child.wait().unwrap();
     // Of two that wait, the system hands over either first.
     let own = [Some(libc::SIGINT), Some(libc::SIGTERM)];
     assert!(own.contains(&status.signal()), "{status}");

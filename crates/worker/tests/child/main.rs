@@ -14,10 +14,6 @@ pub enum Request {
     Exit(i32),
     Allocate(usize),
     Garbage,
-    /// Answers, and ends by itself a little later.
-    DieIdle(u64),
-    /// Answers, and stops in the middle of nothing: it reads no more requests.
-    Stop(u64),
     /// Announces an answer of so many bytes, sends a few of them and waits or ends.
     Torn {
         announced: u64,
@@ -36,20 +32,14 @@ pub enum Request {
     Spin(u64),
     SpinAndFault(u64),
     SpinAndHang(u64),
+    /// Computes for ever once its parent is stopped.
+    SpinWithoutParent,
 }
 
 fn sleep_for_ever() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
-}
-
-fn later(act: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(|| {
-        // The answer goes first.
-        std::thread::sleep(Duration::from_millis(300));
-        act();
-    });
 }
 
 fn spin(least_ns: u64) -> u64 {
@@ -60,6 +50,15 @@ fn spin(least_ns: u64) -> u64 {
     let start = cpu();
     while cpu() - start < least_ns {}
     cpu() - start
+}
+
+/// Waits until the process that started this one is stopped.
+fn wait_for_stopped_parent() {
+    let file = format!("/proc/{}/stat", std::os::unix::process::parent_id());
+    let stopped = || std::fs::read_to_string(&file).is_ok_and(|stat| stat.contains(") T "));
+    while !stopped() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The descriptor that `serve` will send answers to: the lowest that is free.
@@ -109,7 +108,7 @@ fn be_parent() {
         wall: Duration::from_secs(60),
         cpu: Duration::from_secs(1),
     };
-    pool.submit(1, Request::Spin(u64::MAX), limit);
+    pool.submit(1, Request::SpinWithoutParent, limit);
     let answer = pool.next(Duration::from_secs(100)).expect("an answer");
     println!("{:?}", answer.result);
 }
@@ -150,26 +149,17 @@ fn main() -> std::io::Result<()> {
             println!("a stray print");
             7
         }
-        Request::DieIdle(v) => {
-            later(|| std::process::exit(0));
-            v
-        }
-        Request::Stop(v) => {
-            // SAFETY: stopping this process.
-            later(|| unsafe {
-                libc::raise(libc::SIGSTOP);
-            });
-            v
-        }
         Request::Torn { announced, hang } => torn(answers, announced, hang),
         Request::Misnamed(id) => {
             misnamed(answers, id);
             2
         }
         Request::Large(values) => values.iter().sum(),
-        Request::Spin(ns) => {
+        Request::Spin(ns) => spin(ns),
+        Request::SpinWithoutParent => {
             worker::note("spin");
-            spin(ns)
+            wait_for_stopped_parent();
+            spin(u64::MAX)
         }
         Request::SpinAndFault(ns) => {
             spin(ns);
