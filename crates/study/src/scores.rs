@@ -63,6 +63,8 @@ pub struct Judged {
 
 /// Fewest points of a task that ranks are computed of.
 pub const FEWEST: usize = 12;
+/// Times the least time, what is near it.
+pub const NEAR: f64 = 1.02;
 /// The clock that fitted rates are scaled by, so that scores read as cycles.
 pub const GHZ: f64 = 3.4;
 
@@ -142,6 +144,8 @@ pub struct Judgement {
     pub best_of_10: f64,
     /// The first choice over the best of all.
     pub first: f64,
+    /// Points that are measured in the order of their scores until one takes at most [`NEAR`] times the least time.
+    pub until_near: usize,
     /// The default over what is chosen: the first choice if its score is less than the default's by
     /// [`tune::chooser::LEAST_GAIN`] or [`LEAST_GAIN_OF_SCORES`], else the default.
     pub gain: Option<f64>,
@@ -218,6 +222,11 @@ fn judgement_with(task: &Judged, scores: &[f64], least_gain: f64) -> Judgement {
         ratio_50: top_ratio(scores, &task.ns, 50),
         best_of_10: of_10.fold(f64::INFINITY, f64::min) / best,
         first: task.ns[first] / best,
+        until_near: order
+            .iter()
+            .take_while(|i| task.ns[**i] > NEAR * best)
+            .count()
+            + 1,
         gain,
     }
 }
@@ -579,12 +588,13 @@ mod tests {
             (j.spearman, j.ratio_10, j.first, j.best_of_10),
             (1.0, 1.0, 1.0, 1.0)
         );
-        assert_eq!(j.gain, Some(11.0));
+        assert_eq!((j.gain, j.until_near), (Some(11.0), 1));
         let worst = judgement(
             &t,
             &of_points(&t, |f| -f.machine.as_ref().unwrap().repeated),
         );
         assert_eq!((worst.spearman, worst.first), (-1.0, 20.0));
+        assert_eq!(worst.until_near, 20);
         assert_eq!(worst.gain, Some(11.0 / 20.0));
     }
 

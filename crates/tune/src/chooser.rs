@@ -11,16 +11,16 @@ use crate::knobs::{knob, number};
 use crate::known::{Requirements, from_memory};
 use crate::machine::{Limits, target_key};
 use crate::observer::Observer;
+use crate::prediction::{DefaultRead, is_learned, point_of_default};
 use crate::run::{Log, Run, TaskSearch};
 use crate::scorer::Scorer;
 use crate::search::{OfPlan, Ranked, Search};
-use crate::time_ratio::{knows, time_ratio};
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
 use crate::{Options, StopRule};
 use analysis::Score;
 use ir::Target;
-use plan::{Plan, Task};
+use plan::Plan;
 use search::{Candidate, Point};
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub const LEAST_GAIN: f64 = 0.08;
 /// The share where nothing but scores says what is less.
 pub const LEAST_GAIN_OF_SCORES: f64 = 0.15;
 
-/// Candidates of a task that a search measures first, as their scores are the least.
+/// Candidates of a task that a search measures first, as they are predicted to be the fastest.
 const SEEDS: usize = 5;
 
 /// Reads candidates of the tasks of plans for one target.
@@ -61,17 +61,9 @@ pub struct Scored {
     pub point: Point,
     pub candidate: Candidate,
     pub score: f64,
-}
-
-impl Scored {
-    /// None if the candidate was not replayed.
-    fn of(ranked: &Ranked) -> Option<Scored> {
-        Some(Scored {
-            point: ranked.trial.point.clone(),
-            candidate: ranked.trial.candidate.clone()?,
-            score: ranked.cost,
-        })
-    }
+    /// The predicted time over the default's: of the trees where they know it, else of the scores. None if the default was
+    /// not read.
+    pub time_ratio: Option<f64>,
 }
 
 /// What was read of a task.
@@ -80,7 +72,7 @@ pub struct TaskScores {
     pub default: Candidate,
     /// None if the default was not read, for lack of time.
     pub default_score: Option<f64>,
-    /// Candidates that differ, the least score first.
+    /// Candidates that differ, those first that are predicted to take least time.
     pub best: Vec<Scored>,
     /// The one that is clearly better than the default, if any is.
     pub better: Option<Scored>,
@@ -207,8 +199,8 @@ impl<'a> Chooser<'a> {
         }
         for ((task, of_task), default) in plan.tasks.iter().zip(&of_tasks).zip(&defaults) {
             let s = &mut searches[of_task.search];
-            s.known
-                .extend(point_of_default(s, task, &default.candidates[0]));
+            let point = point_of_default(&s.space, &task.program, &default.candidates[0]);
+            s.known.extend(point);
         }
         for (task, of_task) in of_tasks.iter().enumerate() {
             if !wanted(task) {
@@ -229,40 +221,53 @@ impl<'a> Chooser<'a> {
     fn scores(&self, s: &Search, mut default: Defaults) -> TaskScores {
         let is_default = |r: &&Ranked| r.trial.candidate.as_ref() == Some(&default.candidates[0]);
         let of_default = s.best.iter().find(is_default);
-        let better = of_default.and_then(|d| self.better(s, d));
+        let best = self.ranked(s, of_default);
         TaskScores {
             default_score: of_default.map(|d| d.cost),
-            better: better.and_then(Scored::of),
-            best: s.best.iter().filter_map(Scored::of).collect(),
+            better: best.first().filter(|b| self.is_better(b)).cloned(),
+            best,
             trials: s.trials,
             default: default.candidates.remove(0),
             warnings: default.warnings,
         }
     }
 
-    /// The candidate of a search that is predicted to take least time, if that is clearly less than the default's.
-    fn better<'s>(&self, s: &'s Search, default: &Ranked) -> Option<&'s Ranked> {
-        let from_memory = from_memory(s.rotate_bytes, self.target);
-        let learned = |r: &Ranked| {
-            let (own, its) = (r.trial.read.as_ref()?, default.trial.read.as_ref()?);
-            let same_sketch = r.trial.point.sketch == default.trial.point.sketch;
-            time_ratio(&own.features, &its.features, from_memory, same_sketch)
+    /// The candidates of a search, those first that are predicted to take least time. In the order of their scores if the default was not read.
+    fn ranked(&self, s: &Search, default: Option<&Ranked>) -> Vec<Scored> {
+        let learned = is_learned(&self.scorer, self.target);
+        let read = default.and_then(|d| {
+            Some(DefaultRead {
+                sketch: d.trial.point.sketch,
+                read: d.trial.read.clone()?,
+                from_memory: from_memory(s.rotate_bytes, self.target),
+            })
+        });
+        let ratio = |r: &Ranked| match learned {
+            true => (read.as_ref()?).time_ratio(&r.trial.point, r.trial.read.as_ref()?),
+            false => Some(r.cost / default?.cost),
         };
-        // The trees correct the usual score, on the processors that they learned from.
-        let scorer = &self.scorer;
-        let corrected =
-            scorer.simulator.is_none() && scorer.rates == Score::USUAL && knows(self.target);
-        let ratio = |r: &Ranked| match corrected {
-            true => learned(r),
-            false => Some(r.cost / default.cost),
+        // What was not replayed is no candidate.
+        let scored = |r: &Ranked| {
+            Some(Scored {
+                point: r.trial.point.clone(),
+                candidate: r.trial.candidate.clone()?,
+                score: r.cost,
+                time_ratio: ratio(r),
+            })
         };
-        let least_gain = match corrected {
+        let mut all: Vec<Scored> = s.best.iter().filter_map(scored).collect();
+        let key = |s: &Scored| s.time_ratio.unwrap_or(f64::INFINITY);
+        all.sort_by(|a, b| key(a).total_cmp(&key(b)));
+        all
+    }
+
+    /// Whether a candidate is predicted to take clearly less time than the default.
+    fn is_better(&self, candidate: &Scored) -> bool {
+        let least_gain = match is_learned(&self.scorer, self.target) {
             true => LEAST_GAIN,
             false => LEAST_GAIN_OF_SCORES,
         };
-        let all = s.best.iter().filter_map(|r| Some((ratio(r)?, r)));
-        let (least, first) = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (least < 1.0 - least_gain).then_some(first)
+        candidate.time_ratio.is_some_and(|r| r < 1.0 - least_gain)
     }
 
     fn options(&self) -> Options {
@@ -280,18 +285,4 @@ impl<'a> Chooser<'a> {
         (options.overlap, options.builders) = (true, cpus);
         options
     }
-}
-
-/// Where in a search's space the default of its task is: at the default values of the sketch of its name.
-/// None if that sketch is not searched.
-fn point_of_default(s: &Search, task: &Task, default: &Candidate) -> Option<Point> {
-    let sketch = s
-        .space
-        .sketches
-        .iter()
-        .position(|k| k.name == default.algorithm)?;
-    let values = s.space.sketches[sketch].default.clone();
-    let point = Point { sketch, values };
-    let found = s.space.candidate(&task.program, &point).ok()?;
-    (found == *default).then_some(point)
 }

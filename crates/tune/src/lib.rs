@@ -41,6 +41,7 @@ mod objective;
 mod observer;
 mod options;
 mod outlook;
+mod prediction;
 mod progress;
 mod quality;
 mod record;

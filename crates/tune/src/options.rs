@@ -99,7 +99,7 @@ pub struct Options {
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
     /// Time for reading candidates of all models before any is measured, of which each model has its
-    /// part; those of least score are measured first.
+    /// part; those that are predicted to be the fastest are measured first.
     pub reading: Duration,
     /// The processor whose cycles scores count, by LLVM's name; the target's usual one if none.
     pub score_cpu: Option<String>,

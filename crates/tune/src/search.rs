@@ -364,6 +364,15 @@ impl Search {
         Ok(points)
     }
 
+    /// Puts what filters compare candidates with before all other points.
+    fn ask_what_filters_need(&mut self) {
+        let needed = self.filters.iter().filter_map(|f| f.first());
+        for point in needed.cloned().collect::<Vec<_>>() {
+            self.known.retain(|p| *p != point);
+            self.known.push_front(point);
+        }
+    }
+
     /// Has the strategy propose up to `n` points, the first of which will have the number `first`.
     ///
     /// # Errors
@@ -672,6 +681,7 @@ impl OfPlan<'_> {
                         (s.records, s.known) = known(store, &place, &s.space, tolerance)?;
                         s.go_on(store, self.earlier)?;
                     }
+                    s.ask_what_filters_need();
                     searches.push(s);
                     known_searches.len() + searches.len() - 1
                 }

@@ -58,6 +58,11 @@ pub trait Filter {
     /// One verdict a trial, in their order.
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict>;
 
+    /// A point whose candidate it has to see before it can judge others.
+    fn first(&self) -> Option<&Point> {
+        None
+    }
+
     /// What became of a point that the filters kept.
     fn tell(&mut self, _told: &Told<'_>) {}
 

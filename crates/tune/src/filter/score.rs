@@ -1,10 +1,11 @@
-//! Candidates that score much worse than the fastest known one are slow.
+//! Candidates that are predicted to be much slower than the fastest known one are slow.
 
 use super::draws::Draws;
 use super::{Filter, Past, Verdict};
 use crate::error::Result;
 use crate::known::from_memory;
 use crate::options::Options;
+use crate::prediction::{DefaultRead, is_learned, point_of_default};
 use crate::scorer::{Scorer, Seen};
 use crate::search::SearchParts;
 use crate::trial::{Form, Trial};
@@ -13,25 +14,28 @@ use search::{Context, Point, Told};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A candidate is dropped if its score is more than so many times that of the fastest known one.
+/// A candidate is dropped if its prediction is more than so many times that of the fastest known one (ADR 0034).
 const WORSE: f64 = 1.3;
-/// Of the candidates that would be dropped, this share is kept: the score may be wrong.
+/// Of the candidates that would be dropped, this share is kept: the prediction may be wrong.
 const KEPT: f64 = 1.0 / 16.0;
-/// Puts candidates whose score cannot be computed last.
+/// Puts candidates without a prediction last.
 const NO_SCORE: f64 = f64::MAX;
 
-/// Puts candidates of low score first, and drops those whose score is much worse than that of the
-/// fastest candidate so far. Scores are of machine code, so every candidate is built to be read, and
-/// those that are kept are built again.
+/// Puts candidates of low predictions first, and drops those whose prediction is much worse than that of the
+/// fastest candidate so far. A prediction is the time over the default's where trees know it, else a score. Both are of machine code,
+/// so every candidate is built to be read, and those that are kept are built again.
 #[derive(Debug)]
 pub struct ByScore {
     /// None for tables, whose rows nobody builds.
     scorer: Option<Scorer>,
     /// Whether kernels find their constants in memory.
     from_memory: bool,
+    /// The point of the default, where trees compare candidates with it. Scores count until it was read.
+    default: Option<Point>,
+    default_read: Option<DefaultRead>,
     /// Of points that were kept and are not told yet; none where it could not be computed.
     scores: HashMap<Point, Option<f64>>,
-    /// The least cost that was told, and the score of its point.
+    /// The least cost that was told, and the prediction for its point.
     fastest: Option<(f64, f64)>,
     /// Which of the candidates that would be dropped are kept.
     draws: Draws,
@@ -51,7 +55,15 @@ impl ByScore {
         if let (Some(scorer), Some(target)) = (&scorer, target) {
             scorer.check(target)?;
         }
+        let learned = scorer.as_ref().zip(parts.subject.as_ref());
+        let learned = learned.filter(|(scorer, s)| is_learned(scorer, &s.target));
+        let default = learned.and_then(|(_, s)| {
+            let found = search::default_candidate(&s.program, &s.target, options.allowed()).ok()?;
+            point_of_default(&parts.space, &s.program, &found.candidate)
+        });
         Ok(ByScore {
+            default,
+            default_read: None,
             scorer,
             from_memory: target.is_some_and(|t| from_memory(parts.rotate_bytes, t)),
             scores: HashMap::new(),
@@ -62,10 +74,25 @@ impl ByScore {
         })
     }
 
-    fn score(&self, trial: &Trial, kind: &str) -> Option<f64> {
+    /// The predicted time over the default's, or the score.
+    fn prediction(&self, trial: &Trial, kind: &str) -> Option<f64> {
         let (read, scorer) = (trial.read.as_ref()?, self.scorer.as_ref()?);
+        if let Some(default) = &self.default_read {
+            return default.time_ratio(&trial.point, read);
+        }
         let score = scorer.score(read, kind, self.from_memory, &self.seen);
         score.ok()
+    }
+
+    /// Takes what was read of the default. Scores that were computed before do not compare with what is predicted now.
+    fn compare_with(&mut self, read: &Arc<Read>) {
+        self.default_read = self.default.as_ref().map(|point| DefaultRead {
+            sketch: point.sketch,
+            read: read.clone(),
+            from_memory: self.from_memory,
+        });
+        self.scores.values_mut().for_each(|score| *score = None);
+        self.fastest = None;
     }
 
     /// Learns a cost and its score.
@@ -98,15 +125,22 @@ impl Filter for ByScore {
             let noted = read.filter(|(_, read)| scorer.see(read, kind, &mut self.seen));
             self.noted = noted.map(|(number, read)| (number, read.clone())).collect();
         }
+        let of_default = trials
+            .iter()
+            .find(|t| self.default_read.is_none() && Some(&t.point) == self.default.as_ref());
+        if let Some((t, read)) = of_default.and_then(|t| Some((t, t.read.as_ref()?))) {
+            self.compare_with(read);
+            self.noted.push((t.number, read.clone()));
+        }
         let mut one = |t: &Trial| {
-            let Some(score) = self.score(t, kind) else {
+            let Some(score) = self.prediction(t, kind) else {
                 self.scores.insert(t.point.clone(), None);
                 return Verdict::Keep { score: NO_SCORE };
             };
             let worse = |(_, of_fastest)| score > WORSE * of_fastest;
             if self.fastest.is_some_and(worse) && !self.draws.picks(&t.point, KEPT) {
                 return Verdict::Drop {
-                    why: format!("its score is {score:.3e}"),
+                    why: format!("its prediction is {score:.3e}"),
                 };
             }
             self.scores.insert(t.point.clone(), Some(score));
@@ -126,6 +160,12 @@ impl Filter for ByScore {
         std::mem::take(&mut self.noted)
     }
 
+    fn first(&self) -> Option<&Point> {
+        self.default
+            .as_ref()
+            .filter(|_| self.default_read.is_none())
+    }
+
     fn go_on(&mut self, context: &Context<'_>, past: &Past) {
         let kind = context.program.map_or("", |p| &p.name);
         if let Some(scorer) = &self.scorer {
@@ -133,7 +173,13 @@ impl Filter for ByScore {
                 scorer.see(read, kind, &mut self.seen);
             }
         }
-        let kept = past.kept.iter().map(|(point, score)| {
+        let mut kept = &past.kept[..];
+        if let (Some(default), Some(read)) = (self.default.clone(), past.noted.first()) {
+            self.compare_with(read);
+            let of_default = kept.iter().position(|(point, _)| *point == default);
+            kept = &kept[of_default.unwrap_or(0)..];
+        }
+        let kept = kept.iter().map(|(point, score)| {
             let known = (*score != NO_SCORE).then_some(*score);
             (point.clone(), known)
         });
@@ -146,7 +192,7 @@ mod tests {
     use super::super::Verdicts;
     use super::super::tests::{context, parts, space, trial};
     use super::*;
-    use analysis::{Features, Score};
+    use analysis::{Class, Features, MachineFeatures, Score};
     use store::Outcome;
 
     fn filter() -> ByScore {
@@ -158,6 +204,14 @@ mod tests {
         ByScore {
             scorer: Some(scorer),
             ..of_table()
+        }
+    }
+
+    /// Of a task whose default is at the point of trial 0, for a processor that trees know.
+    fn learned() -> ByScore {
+        ByScore {
+            default: Some(of_cycles(0, 1.0).point),
+            ..filter()
         }
     }
 
@@ -234,6 +288,70 @@ mod tests {
         assert_eq!(kept(&mut filter, &later), [true, true], "it is faster");
     }
 
+    /// The cycles of a candidate, which alone tell the trees how long it takes.
+    fn of_cycles(number: u64, cycles: f64) -> Trial {
+        let machine = MachineFeatures {
+            repeated: cycles,
+            alone: 2.0 * cycles,
+            loads: cycles / 4.0,
+            hot_bytes: 500.0,
+            classes: vec![cycles / 10.0; Class::ALL.len()],
+            ..MachineFeatures::default()
+        };
+        let features = Features {
+            lines: [cycles / 10.0, cycles / 100.0, 0.0],
+            machine: Some(machine),
+            ..Features::default()
+        };
+        Trial {
+            read: Some(Arc::new(Read {
+                features,
+                statistics: None,
+            })),
+            ..trial(number, [number % 9, number / 9])
+        }
+    }
+
+    #[test]
+    fn candidates_are_compared_with_the_default_once_it_was_read() {
+        let mut filter = learned();
+        assert_eq!(filter.first(), Some(&of_cycles(0, 1e6).point));
+        let early = of_cycles(1, 1e6);
+        kept(&mut filter, std::slice::from_ref(&early));
+        let score = filter.scores[&early.point].unwrap();
+        assert!(score > 1e5, "it is in cycles: {score}");
+        let default = of_cycles(0, 1e6);
+        kept(&mut filter, std::slice::from_ref(&default));
+        let noted: Vec<u64> = filter.noted().iter().map(|(number, _)| *number).collect();
+        assert_eq!((noted, filter.first()), (vec![0], None));
+        tell(&mut filter, &early, Some(1.0));
+        assert_eq!(filter.fastest, None, "scores and ratios do not compare");
+        tell(&mut filter, &default, Some(2.0));
+        let (_, ratio) = filter.fastest.unwrap();
+        assert!((0.9..1.1).contains(&ratio), "{ratio}");
+        let later = [of_cycles(2, 3e6), of_cycles(3, 1.01e6)];
+        assert_eq!(kept(&mut filter, &later), [false, true]);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_compares_with_the_same_default() {
+        let (early, default, other) = (of_cycles(1, 1e6), of_cycles(0, 1e6), of_cycles(2, 2e6));
+        let mut filter = learned();
+        let past = Past {
+            kept: vec![
+                (early.point.clone(), 5e5),
+                (default.point.clone(), 1.0),
+                (other.point.clone(), 1.4),
+            ],
+            noted: default.read.clone().into_iter().collect(),
+        };
+        filter.go_on(&context(&space()), &past);
+        assert_eq!(filter.first(), None);
+        tell(&mut filter, &early, Some(1.0));
+        tell(&mut filter, &other, Some(2.0));
+        assert_eq!(filter.fastest, Some((2.0, 1.4)));
+    }
+
     #[test]
     fn a_few_of_the_worse_are_kept() {
         let mut filter = filter();
@@ -250,7 +368,7 @@ mod tests {
     fn a_run_that_goes_on_knows_the_scores_of_what_was_kept() {
         let mut filter = filter();
         let (best, lost) = (read(0, 1.0), trial(9, [1, 2]));
-        let score = filter.score(&best, "").unwrap();
+        let score = filter.prediction(&best, "").unwrap();
         let past = Past {
             kept: vec![(best.point.clone(), score), (lost.point.clone(), NO_SCORE)],
             noted: vec![],

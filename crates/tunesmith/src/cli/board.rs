@@ -110,7 +110,7 @@ impl<'a> Bundle<'a> {
         })
     }
 
-    /// Adds the `top` candidates of least score of each task.
+    /// Adds the `top` candidates of each task that are predicted to be the fastest.
     ///
     /// # Errors
     /// If one can no longer be built, or a file cannot be written.

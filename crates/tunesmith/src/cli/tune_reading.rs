@@ -57,7 +57,7 @@ struct ReadTask {
     default_cycles: Option<f64>,
     cycles: Option<f64>,
     trials: u64,
-    /// The candidates of least score.
+    /// The candidates that are predicted to be the fastest, the first one first.
     best: Vec<ReadCandidate>,
 }
 
@@ -65,6 +65,8 @@ struct ReadTask {
 struct ReadCandidate {
     algorithm: String,
     cycles: f64,
+    /// The predicted time over the default's.
+    time_ratio: Option<f64>,
     trace: String,
 }
 
@@ -235,6 +237,7 @@ fn candidate(s: &tune::chooser::Scored) -> ReadCandidate {
     ReadCandidate {
         algorithm: s.candidate.algorithm.clone(),
         cycles: s.score,
+        time_ratio: s.time_ratio,
         trace: schedule::print(&s.candidate.trace),
     }
 }

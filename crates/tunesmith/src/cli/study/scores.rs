@@ -54,7 +54,7 @@ pub fn run(a: &Args) -> Result<()> {
         table("kind, default score", &default.by_kind())?;
     }
     print_line(
-        "Means over tasks; geometric means of the last two. Failed points rank with the slowest. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Gain: the default over what `compile --choose static` would take of these points.",
+        "Means over tasks; of first and gain geometric ones. Failed points rank with the slowest. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Until 2%: points in the order of their scores until one is within 2% of the best. Gain: the default over what `compile --choose static` would take of these points.",
     )?;
     let rates = fitted(&tasks, GHZ)?;
     print_line(&format!(
@@ -74,6 +74,7 @@ fn means(s: &Scored) -> Value {
         "spearman": s.mean(|j| j.spearman),
         "ratio_10": s.mean(|j| j.ratio_10),
         "ratio_50": s.mean(|j| j.ratio_50),
+        "until_near": s.mean(|j| j.until_near as f64),
         "share_within_5_percent": s.within_5() as f64 / s.tasks.len().max(1) as f64,
     })
 }
@@ -88,6 +89,7 @@ fn table(title: &str, scores: &[Scored]) -> Result<()> {
         "ratio of 50",
         "best of 10 within 5%",
         "first",
+        "until 2%",
         "gain",
     ]);
     for s in scores {
@@ -105,6 +107,7 @@ fn row(s: &Scored) -> Vec<String> {
         format!("{:.3}", s.mean(|j| j.ratio_50)),
         format!("{} of {}", s.within_5(), s.tasks.len()),
         format!("{:.2}", s.geometric(|j| j.first)),
+        format!("{:.1}", s.mean(|j| j.until_near as f64)),
         format!("{:.3}", s.geometric(|j| j.gain.unwrap_or(1.0))),
     ]
 }
@@ -118,6 +121,7 @@ fn of_tasks(s: &Scored) -> Result<()> {
         "ratio of 50",
         "best of 10",
         "first",
+        "until 2%",
         "gain",
     ]);
     for j in &s.tasks {
@@ -129,6 +133,7 @@ fn of_tasks(s: &Scored) -> Result<()> {
             format!("{:.2}", j.ratio_50),
             format!("{:.2}", j.best_of_10),
             format!("{:.2}", j.first),
+            j.until_near.to_string(),
             j.gain.map_or("-".into(), |g| format!("{g:.2}")),
         ]);
     }
