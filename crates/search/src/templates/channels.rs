@@ -29,7 +29,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
 }
 
-/// Whether what is loaded depends on the lane otherwise than by being at the same lane.
+/// Whether what is loaded lies along the lane, but not at the same lane. An operand along
+/// pixels, such as a plain image, is transposed instead.
 fn changes_lanes(program: &Program, nest: &Nest) -> bool {
     let block = program.block(nest.block);
     let lane = nest.spatial.last().map(|l| &l.axis);
@@ -38,8 +39,10 @@ fn changes_lanes(program: &Program, nest: &Nest) -> bool {
         return false;
     };
     let moves = |e: &Expr| e.uses_var(lane.var) && e.as_var() != Some(lane.var);
+    let along = |indices: &[Expr]| indices.last().is_some_and(|e| e.uses_var(lane.var));
     let loads = block.loads();
-    loads.iter().any(|(_, indices)| indices.iter().any(moves))
+    let mut indices = loads.iter().map(|(_, indices)| indices);
+    indices.any(|all| along(all) && all.iter().any(moves))
 }
 
 fn write(d: &mut Draft, nest: &Nest, target: &CpuTarget) -> Written<()> {

@@ -118,7 +118,9 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     }
     found.extend(of(packed::sketches));
     let mut rules = of(rules::sketches);
-    let first = rules::share_terms(&rules.sketches) || gemm::copies_cut_rows(program, &all, target);
+    let first = rules::share_terms(&rules.sketches)
+        || gemm::copies_cut_rows(program, &all, target)
+        || blocked::shuffles_far(program, &all);
     if allowed.space == SpaceKind::All && first {
         found.extend(std::mem::take(&mut rules));
     }

@@ -1,0 +1,73 @@
+//! What comes first without tuning, for kinds of operators whose defaults once lagged.
+
+use ir::{Isa, Target};
+use plan::{LayoutPolicy, PlanOptions, plan};
+use search::{Accuracy, Sketch, space};
+
+/// The first sketch of the task of an operator that is of kind `op`.
+fn first(name: &str, op: &str) -> Sketch {
+    let model = graph::builtin::builtin(name, 1).unwrap();
+    let layouts = LayoutPolicy::of_builtin(name).unwrap();
+    let target = Target::generic(Isa::X86Avx512).with_threads(1);
+    let plan = plan(&model, &target, &PlanOptions::from(layouts)).unwrap();
+    let task = plan.tasks.iter().find(|t| t.op == op).unwrap();
+    let mut all = space(&task.program, &target, Accuracy::Strict).sketches;
+    all.swap_remove(0)
+}
+
+/// What a decision of a sketch is by default: the innermost part of it.
+fn decided(sketch: &Sketch, decision: &str) -> i64 {
+    let mut decisions = sketch.decisions.iter();
+    let found = decisions.find(|d| d.name == decision).unwrap();
+    *found.value.last().unwrap()
+}
+
+#[test]
+fn plain_images_become_blocks_by_transposes() {
+    for name in [
+        "op:conv2d(c=64,h=28,w=28,k=64)",
+        "op:conv2d(c=320,h=7,w=7,k=32,r=1,s=1)",
+        "op:conv1d(c=80,w=300,k=64)",
+    ] {
+        assert_eq!(
+            first(name, "layout_transform").name,
+            "transpose.write",
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_tile_has_several_rows_of_pixels_where_these_are_short() {
+    let tile = |name: &str| {
+        let sketch = first(name, "conv2d");
+        ["y", "x", "k"].map(|d| decided(&sketch, d))
+    };
+    assert_eq!(tile("op:conv2d(c=320,h=7,w=7,k=1280,r=1,s=1)"), [2, 7, 2]);
+    assert_eq!(tile("op:conv2d(c=64,h=7,w=7,k=64,pad=1)"), [2, 7, 2]);
+    // One row is long enough for a tile.
+    assert_eq!(tile("op:conv2d(c=64,h=14,w=14,k=64,pad=1)"), [1, 14, 2]);
+}
+
+#[test]
+fn groups_of_more_channels_than_128_bits_begin_with_rules() {
+    let starts = |name: &str, with: &str| {
+        let sketch = first(name, "grouped_conv2d");
+        assert!(sketch.name.starts_with(with), "{name}: {}", sketch.name);
+    };
+    starts("op:grouped_conv2d(c=256,h=28,w=28,k=256,pad=1)", "rules.");
+    starts("op:grouped_conv2d(c=128,h=28,w=28,k=128,pad=1)", "direct.");
+}
+
+/// Of far operands a tile of windows reads as many lines as are on their way at a time.
+#[test]
+fn a_tile_of_windows_waits_for_few_lines() {
+    let rows = |name: &str, op: &str| decided(&first(name, op), "tile_y");
+    let far = rows(
+        "op:max_pool3d(c=128,d=16,h=56,w=56,q=2,r=2,s=2)",
+        "max_pool3d",
+    );
+    assert!(far <= 2, "{far} rows");
+    let near = rows("op:max_pool3d(c=4,d=4,h=56,w=56,q=2,r=2,s=2)", "max_pool3d");
+    assert!(near > far, "{near} rows");
+}
