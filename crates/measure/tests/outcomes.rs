@@ -5,7 +5,9 @@
 
 mod c_kernel;
 
-use c_kernel::{from_source, good, impatient, kernel, param, preparing, protocol, runner, task};
+use c_kernel::{
+    from_source, good, impatient, kernel, param, preparing, protocol, runner, sleeper, task,
+};
 use measure::{MeasureError, Measured, Protocol, RunnerProcess, Spent, TaskData, death_outcome};
 use runtime::{BuiltKernel, CodeFormat, ParamRole};
 use store::{Cache, Clock, Conditions, Difference, Outcome, Stage};
@@ -15,16 +17,17 @@ use testkit::host::undisturbed;
 /// Measures a candidate, and then a good one.
 fn outcome(s: &mut RunnerProcess, t: &TaskData, k: &BuiltKernel, p: &Protocol) -> Outcome {
     let outcome = s.measure(t, k, p, None, false).outcome;
-    let next = s.measure(t, &good(), &protocol(), None, false).outcome;
-    assert!(
-        matches!(next, Outcome::Timed { .. }),
-        "after {outcome:?}: {next:?}"
-    );
+    let next = s.measure(t, &good(), &protocol(), None, false);
+    assert!(is_timed(&next), "after {outcome:?}: {next:?}");
     outcome
 }
 
 fn outcome_of(k: &BuiltKernel) -> Outcome {
     outcome(&mut runner(), &task(1, good()), k, &protocol())
+}
+
+fn is_timed(measured: &Measured) -> bool {
+    matches!(measured.outcome, Outcome::Timed { .. })
 }
 
 fn timed(measured: Measured) -> (Vec<u64>, Conditions) {
@@ -209,10 +212,8 @@ fn sampling_ends_before_the_limit_does() {
         max_samples: 10_000,
         ..protocol()
     };
-    let samples = undisturbed(|| match s.measure(&t, &long, &p, None, false).outcome {
-        Outcome::Timed { samples_ns, .. } => Ok(samples_ns),
-        other => Err(format!("{other:?}")),
-    });
+    let measure = || s.measure(&t, &long, &p, None, false);
+    let (samples, _) = timed(undisturbed(measure, is_timed));
     assert!(
         samples.len() < 10_000,
         "the kernel is too short for this test: {}",
@@ -343,10 +344,8 @@ fn what_never_ends_is_timed_out_where_it_was() {
             stage,
             limit_ms: 500,
         };
-        undisturbed(|| match outcome(&mut s, &t, &for_ever, &impatient()) {
-            found if found == expected => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
+        let measure = || outcome(&mut s, &t, &for_ever, &impatient());
+        undisturbed(measure, |found| *found == expected);
     }
 }
 
@@ -558,16 +557,6 @@ fn nobody_pays_for_what_an_earlier_kernel_did() {
     timed(s.measure(&t, &parallel, &protocol(), None, false));
 }
 
-/// A kernel that takes so many seconds on the wall and then dies.
-fn sleeper(seconds: u64) -> BuiltKernel {
-    kernel(&format!(
-        "long time[2] = {{{seconds}, 0}}, status;
-        __asm__ volatile(\"syscall\" : \"=a\"(status)
-            : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
-        __builtin_trap();"
-    ))
-}
-
 #[test]
 fn a_second_try_has_what_the_first_left_of_the_limit() {
     let (mut s, t) = (runner(), task(1, good()));
@@ -575,20 +564,16 @@ fn a_second_try_has_what_the_first_left_of_the_limit() {
         limit_ns: 4_000_000_000,
         ..protocol()
     };
-    undisturbed(|| {
+    let measure = || {
         // In a used runner it is tried twice.
         timed(s.measure(&t, &good(), &protocol(), None, false));
-        let twice = s.measure(&t, &sleeper(3), &p, None, false);
-        let ms = twice.whole.wall_ns / 1_000_000;
-        match twice.outcome {
-            Outcome::Crashed {
-                stage: Stage::Run,
-                signal: Some(4),
-                ..
-            } if (3600..5900).contains(&ms) => Ok(()),
-            other => Err(format!("{other:?} in {ms} ms")),
-        }
+        s.measure(&t, &sleeper(3), &p, None, false)
+    };
+    let twice = undisturbed(measure, |twice| {
+        (3_600_000_000..5_900_000_000).contains(&twice.whole.wall_ns)
+            && twice.outcome.label() == "crashed-run"
     });
+    crash(twice.outcome, Stage::Run, Some(4));
 }
 
 #[test]
@@ -636,15 +621,14 @@ fn two_seeds_of_a_task_are_two_sets_of_data() {
 #[test]
 fn an_oracle_has_its_own_limit_and_its_failures_are_the_tasks() {
     let mut s = runner();
-    let mut seed = 10;
-    undisturbed(|| {
-        seed += 1;
+    // Another task each time, whose outputs are not there yet.
+    let mut seeds = 11..;
+    let slow = || {
+        let seed = seeds.next().expect("there are more");
         let slow = task(seed, kernel("compute(args); spin(1000000000);"));
-        match s.measure(&slow, &good(), &impatient(), None, false).outcome {
-            Outcome::Timed { .. } => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    });
+        s.measure(&slow, &good(), &impatient(), None, false)
+    };
+    undisturbed(slow, is_timed);
 
     let oracle_error = |s: &mut RunnerProcess, t: &TaskData, p: &Protocol| {
         let outcome = s.measure(t, &good(), p, None, false).outcome;
@@ -805,13 +789,10 @@ fn a_ranking_samples_all_alike_and_loses_none_to_another() {
     assert_eq!(labels, expected);
 
     let for_ever = kernel("for (;;) spin(1000);");
-    undisturbed(|| {
-        let outcomes = all(&[&fast, &for_ever, &fast], &mut s, &impatient());
-        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
-        match labels[..] == ["timed", "timed-out-run", "timed"] {
-            true => Ok(()),
-            false => Err(format!("{labels:?}")),
-        }
+    let ranked = || all(&[&fast, &for_ever, &fast], &mut s, &impatient());
+    undisturbed(ranked, |outcomes| {
+        let labels = outcomes.iter().map(|m| m.outcome.label());
+        labels.eq(["timed", "timed-out-run", "timed"])
     });
     assert!(all(&[], &mut s, &protocol()).is_empty());
     timed(s.measure(&t, &fast, &protocol(), None, false));

@@ -311,13 +311,10 @@ fn replacing_a_runner_takes_nothing_from_the_round() {
         device: 0,
     });
     // The second dies twice: in the runner that the first had used, and in a new one.
-    undisturbed(|| {
-        let outcomes = local.round(&batch, &jobs, &round);
-        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
-        match labels[..] == ["timed", "crashed-run", "timed"] {
-            true => Ok(()),
-            false => Err(format!("{labels:?}")),
-        }
+    let measure = || local.round(&batch, &jobs, &round);
+    undisturbed(measure, |outcomes| {
+        let labels = outcomes.iter().map(|m| m.outcome.label());
+        labels.eq(["timed", "crashed-run", "timed"])
     });
 }
 

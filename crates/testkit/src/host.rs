@@ -9,6 +9,7 @@
 use ir::{Isa, Target};
 use runtime::{HostError, KernelTarget, check_target};
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::io::Write;
 use std::sync::Mutex;
 
@@ -22,21 +23,22 @@ pub fn skipped_in_part(reason: &str) {
     say("skipped in part", reason);
 }
 
-/// What the first of a few tries gives that holds. It is for what a machine can spoil that holds a
-/// process up for seconds: each try may be spoilt so, and hardly all of them.
+/// The first result of a few tries that is as it should be. A machine that is busy elsewhere may
+/// hold a process up for seconds, which spoils one try, and hardly all of them.
 ///
 /// # Panics
-/// With what the last try says, if none holds.
-pub fn undisturbed<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+/// With all results, if none is as it should be.
+pub fn undisturbed<T: Debug>(mut attempt: impl FnMut() -> T, holds: impl Fn(&T) -> bool) -> T {
     const TRIES: usize = 5;
-    let mut said = String::new();
-    for _ in 0..TRIES {
-        match attempt() {
-            Ok(found) => return found,
-            Err(why) => said = why,
+    let mut spoilt = Vec::new();
+    while spoilt.len() < TRIES {
+        let found = attempt();
+        if holds(&found) {
+            return found;
         }
+        spoilt.push(found);
     }
-    panic!("none of {TRIES} tries holds: {said}")
+    panic!("no try holds: {spoilt:?}")
 }
 
 /// Once a test and reason. The harness names the thread of a test after it.

@@ -102,6 +102,17 @@ pub fn good() -> BuiltKernel {
     kernel("compute(args);")
 }
 
+/// A kernel that takes so many seconds on the wall and then dies.
+#[allow(dead_code)]
+pub fn sleeper(seconds: u64) -> BuiltKernel {
+    kernel(&format!(
+        "long time[2] = {{{seconds}, 0}}, status;
+        __asm__ volatile(\"syscall\" : \"=a\"(status)
+            : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
+        __builtin_trap();"
+    ))
+}
+
 /// A kernel that reads `w` doubled by its prepare entry, which then does `body`.
 #[allow(dead_code)]
 pub fn preparing(body: &str) -> BuiltKernel {
