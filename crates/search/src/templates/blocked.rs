@@ -354,8 +354,8 @@ impl Windows<'_> {
     /// take a broadcast from memory, as many pixels as leave a load or less to each
     /// multiply-add; elsewhere the most multiply-adds a load. Whole tiles and long rows
     /// are preferred. Short rows that are whole follow each other in memory, and a tile has
-    /// several: `op:conv2d(c=320,h=7,w=7,k=1280,r=1,s=1)` takes 164 us with two rows and 197 with
-    /// one, `op:conv2d(c=512,h=7,w=7,k=512,pad=1)` 786 and 972 (Zen 5, LLVM 22.1.8).
+    /// several: `op:conv2d(c=960,h=7,w=7,k=160,r=1,s=1)` takes 59 us with two rows and 65 with
+    /// one (Zen 5, LLVM 22.1.8).
     fn default_tile(&self) -> [i64; 3] {
         if !self.is_conv {
             return [1, self.default_columns(), 1];
