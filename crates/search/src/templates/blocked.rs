@@ -9,9 +9,10 @@ use super::{Templates, epilogue, main_sum, others};
 use crate::analysis::{Reduction, Stride};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
+use crate::space::Sketch;
 use ir::names::{AxisName, image};
 use ir::{BlockId, BufferId, CpuTarget, Expr, ExprKind, LoopId, Program, Role, Scope};
-use schedule::Arg;
+use schedule::{Arg, Decision};
 
 /// Multiply-adds in the body of the innermost loop by default, if taps allow. Chosen by
 /// hand; not measured apart.
@@ -109,8 +110,16 @@ const NEAR: i64 = 4;
 /// Whether channels of a convolution in groups are shuffled over more than 128 bits: a body
 /// with several channels then has masks in the registers that sums need. Rules, whose body has
 /// one channel, come first: `op:grouped_conv2d(c=256,h=28,w=28,k=256,pad=1)` takes 124 us by
-/// them and 152 by the template (Zen 5, LLVM 22.1.8).
-pub fn shuffles_far(program: &Program, all: &[Nest]) -> bool {
+/// them and 152 by the template; with tiles of 28 columns, for which there are too few registers,
+/// `op:grouped_conv2d(c=128,h=56,w=56,k=128,groups=16,pad=1)` takes 840 and 370 (Zen 5, LLVM 22.1.8).
+pub fn shuffles_far(program: &Program, all: &[Nest], rules: &[Sketch]) -> bool {
+    let narrow = |d: &Decision| d.name != "tile_x" || d.value[0] < MOST_READ;
+    if !rules
+        .first()
+        .is_some_and(|s| s.decisions.iter().all(narrow))
+    {
+        return false;
+    }
     let far = |main: &Nest| main.extent(image::CHANNEL).is_some_and(|n| n > NEAR);
     let main = main_sum(all).filter(|main| is_blocked_image(main) && far(main));
     main.is_some_and(|main| main.extent(image::MAP_LANE).is_some() && reads_lanes(program, main))
@@ -345,8 +354,8 @@ impl Windows<'_> {
     /// take a broadcast from memory, as many pixels as leave a load or less to each
     /// multiply-add; elsewhere the most multiply-adds a load. Whole tiles and long rows
     /// are preferred. Short rows that are whole follow each other in memory, and a tile has
-    /// several: `op:conv2d(c=320,h=7,w=7,k=1280,r=1,s=1)` takes 164 us with two rows and 197 with
-    /// one, `op:conv2d(c=512,h=7,w=7,k=512,pad=1)` 786 and 972 (Zen 5, LLVM 22.1.8).
+    /// several: `op:conv2d(c=960,h=7,w=7,k=160,r=1,s=1)` takes 59 us with two rows and 65 with
+    /// one (Zen 5, LLVM 22.1.8).
     fn default_tile(&self) -> [i64; 3] {
         if !self.is_conv {
             return [1, self.default_columns(), 1];
