@@ -86,6 +86,41 @@ fn larger_tiles_and_filters() {
     }
 }
 
+/// The gradient of a convolution's weights: 3 images are its terms, and `size` x `size` results of the convolution its taps.
+fn weight_gradient(size: i64) -> Program {
+    let mut b = ProgramBuilder::new("gradient");
+    let x = b.input("X", DType::F64, &[3, size, size, 2]);
+    let dy = b.input("DY", DType::F64, &[3, size, size, 4]);
+    let axes = [("n", 2), ("y", 3), ("x", 3), ("k", 4)];
+    let terms = [("c", 3), ("r", size), ("s", size)];
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let at = [1, 2].map(|i| &o[i] + &t[i] - 1);
+        let within = |e: &Expr| Expr::int(0).le(e).and(e.clone().lt(size));
+        let inside = within(&at[0]).and(within(&at[1]));
+        let [row, column] = at;
+        let data = Expr::load(x, [t[0].clone(), row, column, o[0].clone()]);
+        let zero = Expr::constant(0.0, DType::F64);
+        let maps = [t, &o[3..]].concat();
+        Expr::select(inside, data, zero) * Expr::load(dy, maps)
+    });
+    b.finish(&[main])
+}
+
+/// Tiles of 3 x 3 outputs, and parts of `tile` x `tile` taps; the last part may reach past them.
+#[test]
+fn many_taps_are_cut_into_parts() {
+    for (size, tile) in [(8, 4), (10, 4), (13, 2), (9, 3)] {
+        let program = weight_gradient(size);
+        let error = difference(&program, tile);
+        assert!(error < 1e-11, "{error} at {size}, parts of {tile}");
+        let mut p = program;
+        let blocks = winograd::apply(&mut p, "main", tile).unwrap();
+        // Data are summed over as many elements as a tile has.
+        let transform = p.block(blocks[3]).reduce_iters().next().unwrap();
+        assert_eq!(transform.extent, 3 + tile - 1);
+    }
+}
+
 /// The borders may be read where they are needed, or be a padded copy.
 #[test]
 fn borders_can_be_inlined() {

@@ -16,6 +16,10 @@
 //! | `main.p` | rows of the output transform `[dy, f, .., ty, tx, ..]` |
 //! | `main` | the outputs, a sum over f |
 //!
+//! Where there are no points for as many taps, but the window axis has few outputs, as in the gradient of a
+//! convolution's weights, the roles change: all outputs are one tile, and the taps are cut into parts of `m`. `tr` and
+//! `ts` count the parts; they are sums like any other.
+//!
 //! `main.g` and `main.u` depend on constants only where the weights do.
 //! Exact in real arithmetic; in floating point the error grows with the tile
 //! (see [`crate::Step::is_exact`]). Lavin and Gray 2015, eq. 12.
@@ -40,7 +44,8 @@ pub(crate) fn apply(
     tile: i64,
 ) -> Result<[BlockId; 7], Illegal> {
     let b = block_named(program, STEP, block)?;
-    let conv = Conv::of(program, b, tile).map_err(|why| Illegal::new(STEP, block, why))?;
+    let mut conv = Conv::of(program, b, tile).map_err(|why| Illegal::new(STEP, block, why))?;
+    conv.cut_taps(program);
     Ok(conv.rewrite(program))
 }
 
@@ -59,9 +64,16 @@ struct Conv {
     taps: [Axis; 2],
     data: Expr,
     weights: Expr,
-    /// Outputs a tile.
-    tile: i64,
-    filtering: [Filtering; 2],
+    sizes: [Sizes; 2],
+}
+
+/// Along a window axis.
+struct Sizes {
+    /// Of a tile.
+    outputs: i64,
+    /// Of a part: all, or some of many.
+    taps: i64,
+    filtering: Filtering,
 }
 
 #[derive(Clone)]
@@ -115,13 +127,8 @@ impl Conv {
             return Err("its data are packed with padding, which tiles would read".into());
         }
         let size = |i: usize| {
-            let taps = found[i].1.extent;
-            let small = "tiles have at least 2 outputs, filters at least 2 taps";
-            if tile < 2 || taps < 2 {
-                return Err(small.to_string());
-            }
-            filtering(tile as usize, taps as usize)
-                .ok_or_else(|| format!("no points for tiles of {tile} and {taps} taps"))
+            let (window, taps) = (found[i].0.extent, found[i].1.extent);
+            Sizes::of(window, taps, tile)
         };
         let left_of = |all: &[Axis], used: [&Axis; 2]| -> Vec<Axis> {
             let free = all.iter().filter(|a| used.iter().all(|u| u.var != a.var));
@@ -138,18 +145,48 @@ impl Conv {
             taps: [found[0].1.clone(), found[1].1.clone()],
             data: data.clone(),
             weights: weights.clone(),
-            tile,
-            filtering: [size(0)?, size(1)?],
+            sizes: [size(0)?, size(1)?],
         })
+    }
+
+    /// Makes many taps parts, and one part of them the taps. The last part may reach past the weights: zeros there.
+    fn cut_taps(&mut self, p: &mut Program) {
+        for (taps, sizes) in self.taps.iter_mut().zip(&self.sizes) {
+            let (all, each) = (taps.extent, sizes.taps);
+            if all == each {
+                continue;
+            }
+            let name = format!("t{}", taps.name);
+            let part = p.add_var(&name);
+            let own = p.add_var(&taps.name);
+            let tap = Expr::var(part) * each + Expr::var(own);
+            let map = [(taps.var, tap.clone())];
+            self.data = put(&self.data, &map);
+            self.weights = put(&self.weights, &map);
+            if all % each != 0 {
+                let inside = tap.lt(all);
+                let zero = Expr::constant(0.0, self.dtype);
+                self.weights = Expr::select(inside, self.weights.clone(), zero);
+            }
+            self.reduce.push(Axis {
+                var: part,
+                name,
+                extent: (all + each - 1) / each,
+            });
+            taps.var = own;
+            taps.extent = each;
+        }
     }
 
     /// Elements of a tile of data along a window axis.
     fn size(&self, axis: usize) -> i64 {
-        self.tile + self.taps[axis].extent - 1
+        let sizes = &self.sizes[axis];
+        sizes.outputs + sizes.taps - 1
     }
 
     fn tiles(&self, axis: usize) -> i64 {
-        (self.window[axis].extent + self.tile - 1) / self.tile
+        let outputs = self.sizes[axis].outputs;
+        (self.window[axis].extent + outputs - 1) / outputs
     }
 
     /// `t{axis}` with the number of tiles.
@@ -198,7 +235,7 @@ impl Conv {
         map.push((self.taps[0].var, r.clone()));
         map.push((self.taps[1].var, s.clone()));
         let w = put(&self.weights, &map);
-        let term = self.term(&self.filtering[0].filter, &e, &r, w);
+        let term = self.term(&self.sizes[0].filtering.filter, &e, &r, w);
         let (first, g) = n.finish(p, self.dtype, &[&[e, s][..], &vars].concat(), term);
 
         let mut n = Part::new(self, "u");
@@ -206,7 +243,7 @@ impl Conv {
         let vars = n.copies(p, &own);
         let s = n.reduce(p, &self.taps[1].name, self.taps[1].extent);
         let load = Expr::load(g, [&[e.clone(), s.clone()][..], &vars].concat());
-        let term = self.term(&self.filtering[1].filter, &f, &s, load);
+        let term = self.term(&self.sizes[1].filtering.filter, &f, &s, load);
         let (second, u) = n.finish(p, self.dtype, &[&[e, f][..], &vars].concat(), term);
         ([first, second], u)
     }
@@ -221,7 +258,7 @@ impl Conv {
         let split = before.count();
         let mut n = Part::new(self, "d");
         let mut vars = n.copies(p, &own[..split]);
-        let extent = |i: usize| self.tiles(i) * self.tile + self.taps[i].extent - 1;
+        let extent = |i: usize| self.tiles(i) * self.sizes[i].outputs + self.taps[i].extent - 1;
         let at = [0, 1].map(|i| n.axis(p, &self.window[i].name, extent(i)));
         let rest = n.copies(p, &own[split..]);
         let indices = [&vars[..], &at, &rest].concat();
@@ -258,9 +295,10 @@ impl Conv {
         let t = [0, 1].map(|i| n.axis(p, &tiles[i].0, tiles[i].1));
         let rest = n.copies(p, &own[split..]);
         let i = n.reduce(p, "i", self.size(0));
-        let at = [&t[0] * self.tile + &i, &t[1] * self.tile + &j];
+        let first = |axis: usize| &t[axis] * self.sizes[axis].outputs;
+        let at = [first(0) + &i, first(1) + &j];
         let load = Expr::load(d, [&lead[..], &at, &rest].concat());
-        let term = self.term(&self.filtering[0].data, &e, &i, load);
+        let term = self.term(&self.sizes[0].filtering.data, &e, &i, load);
         let indices = [&[e, j][..], &lead, &t, &rest].concat();
         let (first, b) = n.finish(p, self.dtype, &indices, term);
 
@@ -271,7 +309,7 @@ impl Conv {
         let rest = n.copies(p, &own[split..]);
         let j = n.reduce(p, "j", self.size(1));
         let load = Expr::load(b, [&[e.clone(), j.clone()][..], &lead, &t, &rest].concat());
-        let term = self.term(&self.filtering[1].data, &f, &j, load);
+        let term = self.term(&self.sizes[1].filtering.data, &f, &j, load);
         let indices = [&[e, f][..], &lead, &t, &rest].concat();
         let (second, v) = n.finish(p, self.dtype, &indices, term);
         ([first, second], v)
@@ -340,13 +378,17 @@ impl Conv {
     /// `p[dy, f, ..] = sum over e of A[dy, e] m[e, f, ..]`.
     fn output_rows(&self, p: &mut Program, m: BufferId) -> (BlockId, BufferId) {
         let mut n = Part::new(self, "p");
-        let dy = n.axis(p, &format!("d{}", self.window[0].name), self.tile);
+        let dy = n.axis(
+            p,
+            &format!("d{}", self.window[0].name),
+            self.sizes[0].outputs,
+        );
         let f = n.axis(p, "f", self.size(1));
         let (all, t) = self.tiled(p, &mut n);
         let e = n.reduce(p, "e", self.size(0));
         let place = self.in_order(&all, &t);
         let load = Expr::load(m, [&[e.clone(), f.clone()][..], &place].concat());
-        let term = self.term(&self.filtering[0].output, &dy, &e, load);
+        let term = self.term(&self.sizes[0].filtering.output, &dy, &e, load);
         n.finish(p, self.dtype, &[&[dy, f][..], &place].concat(), term)
     }
 
@@ -354,12 +396,12 @@ impl Conv {
     fn outputs(&self, p: &mut Program, rows: BufferId) {
         let f = p.add_var("f");
         let window = [0, 1].map(|i| Expr::var(self.window[i].var));
-        let t = window.clone().map(|v| v.floor_div(self.tile));
-        let [dy, dx] = window.map(|v| v.floor_mod(self.tile));
+        let t = [0, 1].map(|i| window[i].clone().floor_div(self.sizes[i].outputs));
+        let [dy, dx] = [0, 1].map(|i| window[i].clone().floor_mod(self.sizes[i].outputs));
         let others: Vec<Expr> = self.spatial.iter().map(|a| Expr::var(a.var)).collect();
         let place = self.in_order(&others, &t);
         let load = Expr::load(rows, [&[dy, Expr::var(f)][..], &place].concat());
-        let value = self.term(&self.filtering[1].output, &dx, &Expr::var(f), load);
+        let value = self.term(&self.sizes[1].filtering.output, &dx, &Expr::var(f), load);
         let extent = self.size(1);
         let block = p.block_mut(self.block);
         block.iters.retain(|i| i.kind == IterKind::Spatial);
@@ -393,6 +435,27 @@ impl Conv {
         }
         // The neutral element of addition: x + 0 would turn -0 into 0.
         Expr::select(zero, constant(-0.0), factor * x)
+    }
+}
+
+impl Sizes {
+    /// For so many outputs and taps, with tiles of `tile`.
+    fn of(outputs: i64, taps: i64, tile: i64) -> Result<Sizes, String> {
+        if tile < 2 || taps < 2 {
+            return Err("tiles have at least 2 outputs, filters at least 2 taps".into());
+        }
+        let of = |outputs: i64, taps: i64| {
+            let filtering = filtering(outputs as usize, taps as usize)?;
+            Some(Sizes {
+                outputs,
+                taps,
+                filtering,
+            })
+        };
+        let cut = || of(outputs, tile).filter(|_| outputs > 1 && taps > tile);
+        of(tile, taps)
+            .or_else(cut)
+            .ok_or_else(|| format!("no points for tiles of {tile} and {taps} taps"))
     }
 }
 

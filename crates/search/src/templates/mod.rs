@@ -12,6 +12,7 @@ mod gemm;
 mod halves;
 mod im2row;
 mod int8;
+mod many_taps;
 mod nest;
 mod packed;
 pub mod registers;
@@ -117,6 +118,13 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         return found;
     }
     found.extend(of(packed::sketches));
+    let mut many_taps = match allowed.accuracy {
+        Accuracy::Relaxed => of(many_taps::sketches),
+        Accuracy::Strict => Templates::default(),
+    };
+    if many_taps::is_worth_while(program, &all, target) {
+        found.extend(std::mem::take(&mut many_taps));
+    }
     let mut rules = of(rules::sketches);
     let first = rules::share_terms(&rules.sketches)
         || gemm::copies_cut_rows(program, &all, target)
@@ -151,6 +159,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         found.extend(rules);
         found.extend(of(rules::gathered));
     }
+    found.extend(many_taps);
     // What few pixels left over is the least likely.
     found.extend(minimal);
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {

@@ -159,20 +159,54 @@ struct Form<'a> {
 
 /// A block that the step makes, and the buffer that it computes.
 #[derive(Clone, Copy)]
-struct MadeBlock {
-    block: BlockId,
-    result: BufferId,
+pub(super) struct MadeBlock {
+    pub block: BlockId,
+    pub result: BufferId,
 }
 
 /// The blocks that the step makes, by the names in its documentation.
-struct MadeBlocks {
-    g: MadeBlock,
-    u: MadeBlock,
-    d: MadeBlock,
-    b: MadeBlock,
-    v: MadeBlock,
-    m: MadeBlock,
-    p: MadeBlock,
+pub(super) struct MadeBlocks {
+    pub g: MadeBlock,
+    pub u: MadeBlock,
+    pub d: MadeBlock,
+    pub b: MadeBlock,
+    pub v: MadeBlock,
+    pub m: MadeBlock,
+    pub p: MadeBlock,
+}
+
+impl MadeBlocks {
+    pub fn of(d: &mut Draft, main: BlockId, tile: i64) -> Written<MadeBlocks> {
+        let blocks = d.winograd(main, tile)?;
+        let [g, u, data, b, v, m, p] = blocks.map(|block| MadeBlock {
+            block,
+            result: d.output(block),
+        });
+        Ok(MadeBlocks {
+            g,
+            u,
+            d: data,
+            b,
+            v,
+            m,
+            p,
+        })
+    }
+
+    /// The output transform, a tile and a block of maps at a time; `x` and `lane` are the loops of what leaves the
+    /// registers.
+    pub fn leave(&self, d: &mut Draft, main: BlockId, x: LoopId, lane: LoopId) -> Written<()> {
+        transform(d, self.p, F, [E, IN_TILE_ROW], MAP_LANE)?;
+        d.set_scope(self.p.result, Scope::Local)?;
+        let [f, column, ki] = d.along(main, [F, image::COLUMN.as_str(), MAP_LANE])?;
+        d.reorder(&[f, column, ki])?;
+        d.vectorize(ki)?;
+        d.unroll(f)?;
+        d.unroll(column)?;
+        d.decompose_reduction(main, f)?;
+        d.unroll(x)?;
+        d.vectorize(lane)
+    }
 }
 
 /// Decisions of the register tile of the products.
@@ -275,7 +309,7 @@ impl Form<'_> {
         d.compute_at(stages.v.block, blocks)?;
         self.products(d, &stages, &tile)?;
         self.data(d, &stages, [BATCH, TILE_ROW, CHANNEL_BLOCK, TILE_COLUMN])?;
-        self.leave(d, &stages, x3, o.lane)?;
+        stages.leave(d, self.main, x3, o.lane)?;
         d.set_scope(stages.m.result, Scope::Local)?;
         d.set_scope(stages.v.result, Scope::Local)
     }
@@ -298,7 +332,7 @@ impl Form<'_> {
         let products = self.products(d, &stages, &tile)?;
         let outer = [BATCH, CHANNEL_BLOCK, TILE_ROW, TILE_COLUMN];
         let data = self.data(d, &stages, outer)?;
-        self.leave(d, &stages, x1, o.lane)?;
+        stages.leave(d, self.main, x1, o.lane)?;
         d.parallel(&products, threads)?;
         d.parallel(&data[..3], threads)?;
         Ok(())
@@ -330,11 +364,7 @@ impl Form<'_> {
 
     /// Outputs in registers until the last block takes them.
     fn begin(&self, d: &mut Draft) -> Written<(MadeBlocks, Outputs)> {
-        let blocks = d.winograd(self.main, self.tile)?;
-        let [g, u, data, b, v, m, p] = blocks.map(|block| MadeBlock {
-            block,
-            result: d.output(block),
-        });
+        let stages = MadeBlocks::of(d, self.main, self.tile)?;
         let last = match self.out {
             Some(out) => {
                 d.set_scope(d.output(self.main), Scope::Register)?;
@@ -343,15 +373,6 @@ impl Form<'_> {
             None => d.keep_in_registers(self.main)?,
         };
         let [batch, maps, y, x, lane] = d.along(last, image::BLOCKED_MAPS.map(AxisName::as_str))?;
-        let stages = MadeBlocks {
-            g,
-            u,
-            d: data,
-            b,
-            v,
-            m,
-            p,
-        };
         let outputs = Outputs {
             batch,
             maps,
@@ -456,41 +477,49 @@ impl Form<'_> {
         let distance = d.choose("prefetch", &[0, ahead], wanted);
         d.prefetch_if_legal(input, x, distance.value());
     }
-
-    /// The output transform, a tile and a block of maps at a time.
-    fn leave(&self, d: &mut Draft, s: &MadeBlocks, x: LoopId, lane: LoopId) -> Written<()> {
-        transform(d, s.p, F, [E, IN_TILE_ROW], MAP_LANE)?;
-        d.set_scope(s.p.result, Scope::Local)?;
-        let [f, column, ki] = d.along(self.main, [F, image::COLUMN.as_str(), MAP_LANE])?;
-        d.reorder(&[f, column, ki])?;
-        d.vectorize(ki)?;
-        d.unroll(f)?;
-        d.unroll(column)?;
-        d.decompose_reduction(self.main, f)?;
-        d.unroll(x)?;
-        d.vectorize(lane)
-    }
 }
 
 /// One dimension of a transform: for each iteration of `home`, all results
 /// along `axes[1]` from all terms along `axes[0]`, in vectors.
-fn transform(
+pub(super) fn transform(
     d: &mut Draft,
     stage: MadeBlock,
     home: &str,
     axes: [&str; 2],
     lanes: &str,
 ) -> Written<()> {
-    let ([terms, results], b) = (axes, stage.block);
-    let [home, term, result, lane] = d.along(b, [home, terms, results, lanes])?;
+    let [terms, results] = axes;
+    let loops = d.along(stage.block, [home, terms, results, lanes])?;
+    transform_along(d, stage.block, loops, [results, lanes])
+}
+
+/// The same with its loops, the outermost first; `leaving` are the axes of results and of lanes.
+pub(super) fn transform_along(
+    d: &mut Draft,
+    b: BlockId,
+    [home, term, result, lane]: [LoopId; 4],
+    leaving: [&str; 2],
+) -> Written<()> {
     d.reorder(&[home, term, result, lane])?;
-    let leaving = d.keep_in_registers(b)?;
-    d.reverse_compute_at(leaving, home)?;
-    let [results_out, lanes_out] = d.along(leaving, [results, lanes])?;
+    let out = d.keep_in_registers(b)?;
+    d.reverse_compute_at(out, home)?;
+    let [results_out, lanes_out] = d.along(out, leaving)?;
+    innermost(d, out, lanes_out)?;
     d.vectorize(lane)?;
     d.vectorize(lanes_out)?;
     d.unroll(term)?;
     d.unroll(result)?;
     d.unroll(results_out)?;
     d.decompose_reduction(b, term).map(drop)
+}
+
+/// Moves a loop of a block inwards, past those of other axes.
+pub(super) fn innermost(d: &mut Draft, b: BlockId, l: LoopId) -> Written<()> {
+    let own = schedule::own_loops(d.program(), b);
+    let inside = own.iter().skip_while(|o| **o != l).skip(1);
+    let inside: Vec<LoopId> = inside.copied().collect();
+    match inside.is_empty() {
+        true => Ok(()),
+        false => d.reorder(&[&inside[..], &[l]].concat()),
+    }
 }
