@@ -264,7 +264,7 @@ impl<'a> Walk<'a> {
             ExprKind::Load(b, _) => return self.code.buffers[b.index()].dtype.is_float(),
             ExprKind::Unary(op, a) => {
                 let float = self.expr(a, times);
-                (float, unary(*op, float))
+                (float && *op != UnaryOp::Bits, unary(*op, float))
             }
             ExprKind::Binary(op, a, b) => {
                 let float = self.expr(a, times) | self.expr(b, times);
@@ -295,7 +295,7 @@ const MASKED: usize = 17;
 
 fn unary(op: UnaryOp, float: bool) -> usize {
     match (op, float) {
-        (UnaryOp::Neg | UnaryOp::Abs, true) => 0,
+        (UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Bits, true) => 0,
         (_, true) => 4,
         (UnaryOp::Neg | UnaryOp::Abs, false) => 5,
         (_, false) => 8,

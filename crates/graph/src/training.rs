@@ -12,7 +12,7 @@ mod update;
 use crate::model::{Model, ModelError, Node, Origin, TensorType, ValueId};
 use crate::ops::{Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
 use dropout::Masks;
-use gradient::Gradients;
+use gradient::{Gradients, Normalised};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
@@ -99,7 +99,7 @@ pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotT
     };
     let (loss, seed) = step.cross_entropy(logits)?;
     let nodes: Vec<Node> = step.model.nodes().map(|(_, n)| n.clone()).collect();
-    let mut gradients = Gradients::new(&mut step.model, &step.weights);
+    let mut gradients = Gradients::new(&mut step.model, &step.weights, &step.normalised);
     gradients.add(logits, seed)?;
     for node in nodes.iter().rev() {
         gradients.through(node)?;
@@ -126,6 +126,8 @@ struct Step {
     labels: ValueId,
     /// Running statistics, and what they become.
     statistics: Vec<(ValueId, ValueId)>,
+    /// Batch normalisations, by their results.
+    normalised: HashMap<ValueId, Normalised>,
     masks: Masks,
 }
 
@@ -152,6 +154,7 @@ impl Step {
             states: HashMap::new(),
             labels,
             statistics: vec![],
+            normalised: HashMap::new(),
             masks: Masks::new(seed),
         }
     }

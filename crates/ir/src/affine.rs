@@ -257,6 +257,15 @@ pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
             let difference = Linear::of(&[(b, 1), (a, -1)], r)?.bounds(r)?;
             Some(comparison_bounds(*op, difference))
         }
+        ExprKind::Binary(BinaryOp::Min | BinaryOp::Max, ..) => {
+            let (lo, hi) = ends(e, r);
+            Some(Interval { lo: lo?, hi: hi? })
+        }
+        ExprKind::Binary(BinaryOp::BitAnd, a, b) => {
+            let sides = [a, b].into_iter().filter_map(|e| bounds(e, r));
+            let hi = sides.filter(|i| i.lo >= 0).map(|i| i.hi).min()?;
+            Some(Interval { lo: 0, hi })
+        }
         ExprKind::Binary(op, a, b) => quotient_bounds(*op, bounds(a, r)?, bounds(b, r)?),
         ExprKind::Select(c, a, b) => {
             let c = bounds(c, r).unwrap_or(Interval::BOOL);
@@ -268,6 +277,25 @@ pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
         }
         ExprKind::Cast(DType::I64, a) => bounds(a, r),
         _ => None,
+    }
+}
+
+/// Below and above what no value lies, as far as it is known: that of what the data decide may be known at one end.
+fn ends(e: &Expr, r: &Ranges) -> (Option<i64>, Option<i64>) {
+    let both = |x: Option<i64>, y: Option<i64>, f: fn(i64, i64) -> i64| Some(f(x?, y?));
+    let either = |x: Option<i64>, y: Option<i64>, f: fn(i64, i64) -> i64| both(x, y, f).or(x).or(y);
+    match e.kind() {
+        ExprKind::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) => {
+            let (a, b) = (ends(a, r), ends(b, r));
+            match op {
+                BinaryOp::Min => (both(a.0, b.0, i64::min), either(a.1, b.1, i64::min)),
+                _ => (either(a.0, b.0, i64::max), both(a.1, b.1, i64::max)),
+            }
+        }
+        _ => match bounds(e, r) {
+            Some(i) => (Some(i.lo), Some(i.hi)),
+            None => (None, None),
+        },
     }
 }
 
@@ -375,13 +403,10 @@ fn comparison_bounds(op: BinaryOp, difference: Interval) -> Interval {
 fn quotient_bounds(op: BinaryOp, x: Interval, y: Interval) -> Option<Interval> {
     let one_sign = y.lo > 0 || y.hi < 0;
     match op {
-        BinaryOp::Min => Some(Interval {
-            lo: x.lo.min(y.lo),
-            hi: x.hi.min(y.hi),
-        }),
-        BinaryOp::Max => Some(Interval {
-            lo: x.lo.max(y.lo),
-            hi: x.hi.max(y.hi),
+        // A shift by less than 0, or by the width or more, gives 0.
+        BinaryOp::Shr if x.lo >= 0 => Some(Interval {
+            lo: if y.lo < 0 { 0 } else { op.bits(x.lo, y.hi, DType::I64) },
+            hi: op.bits(x.hi, y.lo.max(0), DType::I64),
         }),
         // Monotonic in each operand while the divisor keeps its sign.
         BinaryOp::FloorDiv if one_sign => Some(Interval::corners(x, y, floor_div)),

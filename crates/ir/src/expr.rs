@@ -176,6 +176,8 @@ pub enum UnaryOp {
     Round,
     Floor,
     Ceil,
+    /// The bits of an `f32` as an `i32`.
+    Bits,
 }
 
 /// Operators of two operands of one type; comparisons and `And`/`Or` give bool.
@@ -209,7 +211,7 @@ pub enum BinaryOp {
 }
 
 impl UnaryOp {
-    pub const ALL: [UnaryOp; 23] = [
+    pub const ALL: [UnaryOp; 24] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
         UnaryOp::Not,
@@ -233,12 +235,13 @@ impl UnaryOp {
         UnaryOp::Round,
         UnaryOp::Floor,
         UnaryOp::Ceil,
+        UnaryOp::Bits,
     ];
 
     /// Whether it is computed by a polynomial or worse, not by an instruction.
     pub const fn is_transcendental(self) -> bool {
-        use UnaryOp::{Abs, Ceil, Floor, Neg, Not, Round, Rsqrt, Sqrt};
-        !matches!(self, Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil)
+        use UnaryOp::{Abs, Bits, Ceil, Floor, Neg, Not, Round, Rsqrt, Sqrt};
+        !matches!(self, Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil | Bits)
     }
 
     /// The name in the text form.
@@ -267,6 +270,15 @@ impl UnaryOp {
             UnaryOp::Round => "round",
             UnaryOp::Floor => "floor",
             UnaryOp::Ceil => "ceil",
+            UnaryOp::Bits => "bits_of",
+        }
+    }
+
+    /// The type of the result of an operand of a type.
+    pub fn result(self, operand: DType) -> DType {
+        match self {
+            UnaryOp::Bits => DType::I32,
+            _ => operand,
         }
     }
 }
@@ -495,7 +507,7 @@ impl Expr {
             ExprKind::Int(_, d) | ExprKind::Float(_, d) | ExprKind::Arg(_, d) => *d,
             ExprKind::Var(_) => DType::I64,
             ExprKind::Load(b, _) => program.buffer(*b).dtype,
-            ExprKind::Unary(_, a) => a.dtype(program),
+            ExprKind::Unary(op, a) => op.result(a.dtype(program)),
             ExprKind::Binary(op, ..) if op.is_comparison() || op.is_logical() => DType::Bool,
             ExprKind::Binary(_, a, _) => a.dtype(program),
             ExprKind::Select(_, a, _) => a.dtype(program),

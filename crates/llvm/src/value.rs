@@ -618,6 +618,11 @@ impl Emitter<'_> {
                 self.b.op(Op::FDiv, one, root)
             }
             _ if !d.is_float() => x,
+            UnaryOp::Bits => {
+                let lanes = self.b.lanes_of(x);
+                let t = self.b.vector_type(self.value_type(DType::I32), lanes);
+                self.b.convert(Conv::Bit, x, t)
+            }
             UnaryOp::Round => math::round(self, x, d),
             UnaryOp::Floor => math::floor(self, x, d),
             UnaryOp::Ceil => math::ceil(self, x, d),
@@ -637,7 +642,10 @@ impl Emitter<'_> {
             UnaryOp::Acosh => angles::acosh(self, x, d),
             UnaryOp::Atanh => angles::atanh(self, x, d),
         };
-        Typed { value, dtype: d }
+        Typed {
+            value,
+            dtype: op.result(d),
+        }
     }
 
     /// A float constant in the shape (scalar or vector) of `t`.

@@ -3,7 +3,7 @@
 use crate::compute::{self, Built};
 use crate::fold;
 use crate::fuse::Group;
-use crate::layout::{Choice, Layout};
+use crate::layout::{Choice, Layout, keeps_blocks};
 use crate::task::Task;
 use crate::views;
 use crate::{Plan, PlanStep, PlanTensor, PlanTensorId, TensorKind};
@@ -220,6 +220,12 @@ impl Assembler<'_> {
                     if layout == Layout::Plain && !self.homes.contains_key(&v) =>
                 {
                     let source = self.tensor(source, Layout::Plain);
+                    return self.alias(v, layout, source, 0);
+                }
+                (Op::Reshape(_), Some(source))
+                    if (layout.block()).is_some_and(|b| keeps_blocks(self.model, *n, b)) =>
+                {
+                    let source = self.tensor(source, layout);
                     return self.alias(v, layout, source, 0);
                 }
                 _ => {}

@@ -94,6 +94,18 @@ pub(crate) fn batch_sum(model: &Model, node: &Node) -> Option<[ValueId; 2]> {
     Some([image(0)?, image(1)?])
 }
 
+/// The image whose maps, places swapped, are the windows of a depthwise convolution of one
+/// image: it makes the gradients of weights.
+pub(crate) fn window_image(model: &Model, node: &Node) -> Option<ValueId> {
+    let Op::Conv(c) = &node.op else {
+        return None;
+    };
+    let [x, w] = [node.input(0)?, node.input(1)?].map(|v| model[v].shape());
+    let is_depthwise = c.groups > 1 && x[..2] == [1, c.groups] && w[..2] == [c.groups, 1];
+    let image = swapped_image(model, node.input(1)?)?;
+    (is_depthwise && node.input(2).is_none()).then_some(image)
+}
+
 /// The image that a value is, but for the places of its first two axes.
 fn swapped_image(model: &Model, v: ValueId) -> Option<ValueId> {
     let (producer, _) = model.producer(v)?;
@@ -110,11 +122,14 @@ pub(crate) fn swaps_batch(op: &Op) -> bool {
     t.perm.starts_with(&[1, 0]) && t.perm[2..].iter().copied().eq(2..t.perm.len())
 }
 
-/// Whether only convolutions over the batch read a value, each as an image whose first two
-/// axes change places.
+/// Whether only convolutions for gradients of weights read a value, each as an image whose
+/// first two axes change places.
 fn is_for_batch_sums(model: &Model, users: &Users, v: ValueId) -> bool {
     let mut readers = users.of(v).iter();
-    let sums = |(n, _): &(NodeId, usize)| batch_sum(model, &model[*n]).is_some();
+    let sums = |(n, slot): &(NodeId, usize)| {
+        let node = &model[*n];
+        batch_sum(model, node).is_some() || *slot == 1 && window_image(model, node).is_some()
+    };
     swapped_image(model, v).is_some() && !users.is_output(v) && readers.all(sums)
 }
 

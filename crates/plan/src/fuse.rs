@@ -8,7 +8,7 @@
 
 use crate::compute::{Extent, extent};
 use crate::fold::is_folded;
-use crate::layout::{is_alias, is_image};
+use crate::layout::is_alias;
 use crate::moves::Moves;
 use graph::ops::Op;
 use graph::{Model, NodeId, ValueId};
@@ -56,6 +56,25 @@ impl Group {
             }
             _ => vec![v],
         }
+    }
+
+    /// The values that a reduction reads for the elements of its operand `x`: what its terms
+    /// read in the shape of `x`, or `x`.
+    pub fn sources(&self, model: &Model, x: ValueId) -> Vec<ValueId> {
+        if self.terms.is_empty() {
+            return vec![x];
+        }
+        let made = |v: &ValueId| {
+            model
+                .producer(*v)
+                .is_some_and(|(n, _)| self.terms.contains(&n))
+        };
+        let read = self
+            .terms
+            .iter()
+            .flat_map(|n| model[*n].inputs.iter().flatten().copied());
+        read.filter(|v| !made(v) && model[*v].shape() == model[x].shape())
+            .collect()
     }
 
     /// The anchor and its chain.
@@ -174,14 +193,11 @@ fn into_reductions(model: &Model, groups: Vec<Group>) -> Vec<Group> {
     others
 }
 
-/// Whether a node is a reduction that may compute its terms. One over the pixels of images may read blocks.
+/// Whether a node is a reduction that may compute its terms.
 fn reads_terms(model: &Model, n: NodeId) -> bool {
     let node = &model[n];
-    let (Op::Reduce(r), Some(x)) = (&node.op, node.input(0)) else {
-        return false;
-    };
-    let pixels = r.axes.iter().copied().eq(2..model[x].ty().rank());
-    !(model[x].ty().is_empty() || pixels && is_image(model, x))
+    let x = node.input(0).filter(|_| matches!(node.op, Op::Reduce(_)));
+    x.is_some_and(|x| !model[x].ty().is_empty())
 }
 
 fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut Group) {

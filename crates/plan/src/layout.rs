@@ -5,7 +5,7 @@
 //! choice is greedy in execution order; conversions are inserted where a kernel
 //! reads a value in another layout than it was written in.
 
-use crate::fold::{batch_sum, swaps_batch};
+use crate::fold::{batch_sum, swaps_batch, window_image};
 use crate::fuse::{Group, is_elementwise};
 use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
@@ -197,6 +197,9 @@ impl Chooser<'_> {
                     .input(0)
                     .map_or(Layout::Plain, |v| self.home(v))
             }
+            Origin::Node(n, _) if keeps_blocks(self.model, *n, self.block) => {
+                self.home(self.model[*n].inputs[0].expect("a reshape has an operand"))
+            }
             _ => self.homes.get(&v).copied().unwrap_or(Layout::Plain),
         }
     }
@@ -297,6 +300,9 @@ impl Chooser<'_> {
         if let Some(images) = batch_sum(self.model, node) {
             return self.batch_sum(group, images);
         }
+        if let Some(windows) = window_image(self.model, node) {
+            return self.windows(group, x, windows);
+        }
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
         let fits = match grouping {
             Some(Grouping::Whole | Grouping::Depthwise) => true,
@@ -327,6 +333,18 @@ impl Chooser<'_> {
         if channels(data) > FEW_CHANNELS {
             choice.reads.insert(data, self.blocked);
         }
+        choice
+    }
+
+    /// Of a depthwise convolution whose windows are as large as images. Blocks hold channels
+    /// of one image of the batch only.
+    fn windows(&self, group: &Group, x: ValueId, windows: ValueId) -> Choice {
+        let in_blocks = |v: ValueId| self.home(v) == self.blocked;
+        if !in_blocks(x) || !in_blocks(windows) {
+            return Choice::plain();
+        }
+        let mut choice = self.blocked(group, x, self.blocked);
+        choice.reads.insert(windows, self.blocked);
         choice
     }
 
@@ -414,11 +432,14 @@ impl Chooser<'_> {
         }
     }
 
-    /// Reads blocks; writes blocks unless that would only cost a conversion.
+    /// Reads blocks; writes blocks unless that would only cost a conversion, or empty lanes
+    /// would be computed of terms.
     fn global_pool(&self, group: &Group, r: &Reduce, x: ValueId) -> Choice {
         let all: Vec<usize> = (2..self.model[x].ty().rank()).collect();
         let spatial = r.axes == all && r.keepdims;
-        if !spatial || !self.is_image(x) || self.home(x) != self.blocked {
+        let sources = group.sources(self.model, x);
+        let fits = sources.iter().all(|v| self.is_image(*v));
+        if !spatial || !fits || !sources.iter().any(|v| self.home(*v) == self.blocked) {
             return Choice::plain();
         }
         let whole = self.model[x].shape()[1] as i64 % self.block == 0;
@@ -428,13 +449,14 @@ impl Chooser<'_> {
             .of(result)
             .iter()
             .any(|(n, _)| matches!(self.model[*n].op, Op::Conv(_)));
-        if whole || feeds_conv {
-            return self.blocked(group, x, self.blocked);
-        }
-        Choice {
-            output: Layout::Plain,
-            reads: HashMap::from([(x, self.blocked)]),
-        }
+        let mut choice = match whole || feeds_conv && group.terms.is_empty() {
+            true => self.blocked(group, x, self.blocked),
+            false => Choice::plain(),
+        };
+        choice
+            .reads
+            .extend(sources.iter().map(|v| (*v, self.blocked)));
+        choice
     }
 
     fn concat(&self, group: &Group) -> Choice {
@@ -488,6 +510,18 @@ pub(crate) fn fits_blocks(model: &Model, n: NodeId) -> bool {
 fn fills_lanes(dtype: DType) -> bool {
     use DType::{BF16, Bool, F16, F32, I8, I32, U8};
     matches!(dtype, F32 | F16 | BF16 | I32 | U8 | I8 | Bool)
+}
+
+/// Whether a node is a reshape of images that moves nothing in blocks: of whole blocks of
+/// channels, which are counted over another number of images.
+pub(crate) fn keeps_blocks(model: &Model, n: NodeId, block: i64) -> bool {
+    let node = &model[n];
+    let (Op::Reshape(_), Some(x)) = (&node.op, node.input(0)) else {
+        return false;
+    };
+    let images = [x, node.output()].iter().all(|v| is_image(model, *v));
+    let shapes = [x, node.output()].map(|v| model[v].shape());
+    images && shapes[0][2..] == shapes[1][2..] && shapes.iter().all(|s| s[1] as i64 % block == 0)
 }
 
 /// Whether a node only renames or reshapes bytes.

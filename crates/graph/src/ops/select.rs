@@ -33,6 +33,9 @@ impl Suppress {
         let [batch, classes, count] = scores.shape[..] else {
             return refuse(format!("its scores are {scores}, not of three axes"));
         };
+        if scores.dtype == DType::F64 {
+            return refuse("its scores are f64");
+        }
         inputs.expect(1, scores.dtype, &[batch, count, 4])?;
         if scores.is_empty() || self.most == 0 {
             return refuse("there are no boxes, or none is wanted");

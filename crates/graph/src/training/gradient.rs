@@ -1,8 +1,11 @@
 //! Gradients of operators, in terms of operators.
 
 mod activation;
+mod batch_norm;
 mod movement;
 mod pool;
+
+pub(super) use batch_norm::Normalised;
 
 use super::{DATA_GRADIENT, NotTrainable, WEIGHT_GRADIENT, scalar};
 use crate::model::{Model, ModelError, Node, ValueId};
@@ -17,11 +20,17 @@ pub(super) struct Gradients<'a> {
     model: &'a mut Model,
     /// Values that depend on a weight.
     wanted: HashSet<ValueId>,
+    /// Batch normalisations, by their results.
+    normalised: &'a HashMap<ValueId, Normalised>,
     found: HashMap<ValueId, ValueId>,
 }
 
 impl<'a> Gradients<'a> {
-    pub fn new(model: &'a mut Model, weights: &[ValueId]) -> Gradients<'a> {
+    pub fn new(
+        model: &'a mut Model,
+        weights: &[ValueId],
+        normalised: &'a HashMap<ValueId, Normalised>,
+    ) -> Gradients<'a> {
         let mut wanted: HashSet<ValueId> = weights.iter().copied().collect();
         for (_, node) in model.nodes() {
             if node.inputs.iter().flatten().any(|v| wanted.contains(v)) {
@@ -31,6 +40,7 @@ impl<'a> Gradients<'a> {
         Gradients {
             model,
             wanted,
+            normalised,
             found: HashMap::new(),
         }
     }
@@ -78,6 +88,10 @@ impl<'a> Gradients<'a> {
         else {
             return Ok(());
         };
+        // The nodes that the normalisation is made of get no gradients.
+        if let Some(n) = self.normalised.get(&node.outputs[0]) {
+            return Ok(self.batch_norm(node, n, dy)?);
+        }
         let x = node.input(0).unwrap_or(dy);
         match &node.op {
             Op::Identity => self.add(x, dy)?,
@@ -442,15 +456,54 @@ impl<'a> Gradients<'a> {
         c: &Conv,
         [x, w, dy]: [ValueId; 3],
     ) -> Result<ValueId, ModelError> {
-        let rank = self.model[x].shape().len();
-        let mut perm: Vec<usize> = (0..rank).collect();
-        perm.swap(0, 1);
-        let swapped = || Op::Transpose(Transpose { perm: perm.clone() });
+        let kernel = self.model[w].shape().to_vec();
+        if c.groups > 1 && kernel[1] == 1 {
+            return self.depthwise_weight(node, c, [x, w, dy]);
+        }
         let image = match c.groups {
-            1 => self.node(node, "image", swapped(), &[x])?,
+            1 => self.swapped(node, "image", x)?,
             groups => self.grouped_image(node, groups, x)?,
         };
-        let weight = self.node(node, "maps", swapped(), &[dy])?;
+        let taps = self.taps(node, c, [x, w, dy], (image, dy, c.groups))?;
+        self.swapped(node, "dw", taps)
+    }
+
+    /// Each image of the batch for itself, as if its channels were further groups: the sum over the batch follows, and
+    /// nothing is moved.
+    fn depthwise_weight(
+        &mut self,
+        node: &Node,
+        c: &Conv,
+        [x, w, dy]: [ValueId; 3],
+    ) -> Result<ValueId, ModelError> {
+        let reshape = |shape| Op::Reshape(Reshape { shape });
+        let [images, maps] = [x, dy].map(|v| self.model[v].shape().to_vec());
+        let side = |shape: &[usize]| [&[1, shape[0] * shape[1]], &shape[2..]].concat();
+        let image = self.node(node, "image", reshape(side(&images)), &[x])?;
+        let gradient = self.node(node, "gradients", reshape(side(&maps)), &[dy])?;
+        let groups = images[0] * images[1];
+        let taps = self.taps(node, c, [x, w, dy], (image, gradient, groups))?;
+        let kernel = self.model[w].shape().to_vec();
+        let each = [&[maps[0], maps[1]], &kernel[2..]].concat();
+        let each = self.node(node, "each", reshape(each), &[taps])?;
+        let sum = Reduce {
+            kind: ReduceKind::Sum,
+            axes: vec![0],
+            keepdims: true,
+        };
+        let sum = self.node(node, "sum", Op::Reduce(sum), &[each])?;
+        self.node(node, "dw", reshape(kernel), &[sum])
+    }
+
+    /// The convolution of an image with the swapped `gradient` as its weight, of as many taps as the kernel has.
+    fn taps(
+        &mut self,
+        node: &Node,
+        c: &Conv,
+        [x, w, dy]: [ValueId; 3],
+        (image, gradient, groups): (ValueId, ValueId, usize),
+    ) -> Result<ValueId, ModelError> {
+        let weight = self.swapped(node, "maps", gradient)?;
         // Where the last windows do not reach the border, there would be more taps: less padding at the end, if there
         // is some, leaves them out.
         let pads = c.pads.iter().enumerate();
@@ -460,21 +513,28 @@ impl<'a> Gradients<'a> {
             strides: c.dilations.clone(),
             dilations: c.strides.clone(),
             pads: pads.collect(),
-            groups: c.groups,
+            groups,
         };
-        let mut taps = self.node(node, WEIGHT_GRADIENT, Op::Conv(conv), &[image, weight])?;
-        let kernel = self.model[w].shape();
-        // [C/groups,M,kernel..], or more taps.
-        let sizes = [&[kernel[1], kernel[0]], &kernel[2..]].concat();
-        if self.model[taps].shape() != sizes {
-            let slice = Slice {
-                starts: vec![0; rank],
-                steps: vec![1; rank],
-                sizes,
-            };
-            taps = self.node(node, "inner", Op::Slice(slice), &[taps])?;
+        let taps = self.node(node, WEIGHT_GRADIENT, Op::Conv(conv), &[image, weight])?;
+        let (found, kernel) = (self.model[taps].shape(), self.model[w].shape());
+        // As the kernel's, or more taps.
+        let sizes = [&found[..2], &kernel[2..]].concat();
+        if found == sizes {
+            return Ok(taps);
         }
-        self.node(node, "dw", swapped(), &[taps])
+        let slice = Slice {
+            starts: vec![0; sizes.len()],
+            steps: vec![1; sizes.len()],
+            sizes,
+        };
+        self.node(node, "inner", Op::Slice(slice), &[taps])
+    }
+
+    /// With its first two axes swapped.
+    fn swapped(&mut self, of: &Node, what: &str, v: ValueId) -> Result<ValueId, ModelError> {
+        let mut perm: Vec<usize> = (0..self.model[v].ty().rank()).collect();
+        perm.swap(0, 1);
+        self.node(of, what, Op::Transpose(Transpose { perm }), &[v])
     }
 
     /// [C/groups, groups N, spatial..]: the images of a group lie side by side.

@@ -1,5 +1,6 @@
 //! Normalisations as a training step computes them.
 
+use super::gradient::Normalised;
 use super::{NotTrainable, Step, scalar};
 use crate::model::{ModelError, ValueId};
 use crate::ops::{BatchNorm, Binary, LayerNorm, Op, Reduce, ReduceKind, Reshape, Unary};
@@ -22,16 +23,28 @@ impl Step {
         let mut per_channel = vec![1; shape.len()];
         per_channel[1] = channels;
         let axes = (0..shape.len()).filter(|d| *d != 1).collect();
-        let [centred, inverse, mean, variance] = self.spread(name, x, axes, op.epsilon)?;
+        let [_, inverse, mean, variance] = self.spread(name, x, axes, op.epsilon)?;
         let m = &mut self.model;
         let mut reshaped = |what: &str, v| {
             let shape = per_channel.clone();
             m.add(&part(what), Op::Reshape(Reshape { shape }), &[v])
         };
         let (scale, shift) = (reshaped("scale", at(1))?, reshaped("shift", at(2))?);
-        let factor = m.add(&part("factor"), Op::Binary(Binary::Mul), &[inverse, scale])?;
-        let scaled = m.add(&part("scaled"), Op::Binary(Binary::Mul), &[centred, factor])?;
+        let (mul, sub) = (|| Op::Binary(Binary::Mul), Op::Binary(Binary::Sub));
+        let factor = m.add(&part("factor"), mul(), &[inverse, scale])?;
+        // Subtracted once more: the kernel that scales reads x, and the centred elements are not written.
+        let apart = m.add(&part("apart"), sub, &[x, mean])?;
+        let scaled = m.add(&part("scaled"), mul(), &[apart, factor])?;
         let out = m.add(name, Op::Binary(Binary::Add), &[scaled, shift])?;
+        let normalised = Normalised {
+            x,
+            scale: at(1),
+            shift: at(2),
+            mean,
+            inverse,
+            factor,
+        };
+        self.normalised.insert(out, normalised);
         // The running variance is of the sample, not of the population.
         let count = shape.iter().product::<usize>() / channels.max(1);
         let sample = count as f32 / (count as f32 - 1.0).max(1.0);

@@ -28,6 +28,8 @@ pub(super) enum Int {
     Select(Box<(Int, Int, Int)>),
     Convert(DType, Box<Int>),
     FromFloat(DType, Box<Float>),
+    /// Of an `f32`.
+    Bits(Box<Float>),
 }
 
 /// An expression whose value is a float.
@@ -209,6 +211,7 @@ impl<'a> Compiler<'a> {
         let takes = match op {
             UnaryOp::Not => dtype == DType::Bool,
             UnaryOp::Neg | UnaryOp::Abs => dtype != DType::Bool,
+            UnaryOp::Bits => dtype == DType::F32,
             _ => dtype.is_float(),
         };
         if !takes {
@@ -220,9 +223,10 @@ impl<'a> Compiler<'a> {
                 Code::Int(Int::Linear(Linear::constant(0).plus(&a, -1)))
             }
             Code::Int(a) => Code::Int(Int::Unary(op, dtype, Box::new(a))),
+            Code::Float(a) if op == UnaryOp::Bits => Code::Int(Int::Bits(Box::new(a))),
             Code::Float(a) => Code::Float(Float::Unary(op, dtype, Box::new(a))),
         };
-        Ok((code, dtype))
+        Ok((code, op.result(dtype)))
     }
 
     fn binary(&self, e: &Expr, op: BinaryOp, a: &Expr, b: &Expr) -> Compiled {

@@ -262,6 +262,7 @@ impl<'a> Interpreter<'a> {
                 _ => self.int(&cab.1),
             },
             Int::Convert(d, a) => Ok(scalar::int_to_int(self.int(a)?, *d)),
+            Int::Bits(a) => Ok(i64::from((self.float(a)? as f32).to_bits() as i32)),
             Int::FromFloat(d, a) => Ok(scalar::float_to_int(self.float(a)?, *d)),
         }
     }

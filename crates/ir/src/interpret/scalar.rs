@@ -85,6 +85,7 @@ pub(super) fn float_unary(op: UnaryOp, a: f64, dtype: DType) -> f64 {
         UnaryOp::Round => a.round_ties_even(),
         UnaryOp::Floor => a.floor(),
         UnaryOp::Ceil => a.ceil(),
+        UnaryOp::Bits => unreachable!("its result is an integer"),
     };
     round(v, dtype)
 }

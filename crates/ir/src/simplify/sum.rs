@@ -32,6 +32,7 @@ fn type_within(e: &Expr, depth: u32) -> Option<DType> {
         | ExprKind::Cast(d, _) => Some(*d),
         ExprKind::Var(_) => Some(DType::I64),
         ExprKind::Load(..) => None,
+        ExprKind::Unary(UnaryOp::Bits, _) => Some(DType::I32),
         ExprKind::Unary(_, a) => type_within(a, depth),
         ExprKind::Binary(op, ..) if op.is_comparison() || op.is_logical() => Some(DType::Bool),
         ExprKind::Binary(_, a, b) | ExprKind::Select(_, a, b) => {

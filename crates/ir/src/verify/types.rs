@@ -179,6 +179,10 @@ impl Check<'_> {
                     DType::Bool
                 }
                 UnaryOp::Neg | UnaryOp::Abs => self.operand(a, |d| d != DType::Bool, "a number"),
+                UnaryOp::Bits => {
+                    self.expect(a, DType::F32);
+                    DType::I32
+                }
                 _ => self.operand(a, DType::is_float, "a float"),
             },
             ExprKind::Binary(op, a, b) => self.binary(*op, a, b),

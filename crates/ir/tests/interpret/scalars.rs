@@ -103,6 +103,10 @@ fn functions_of_one_operand() {
         value(Expr::unary(UnaryOp::Not, Expr::bool(true))),
         Scalar::I(0)
     );
+    assert_eq!(
+        value(Expr::unary(UnaryOp::Bits, Expr::f32(-1.0))),
+        Scalar::I(-0x4080_0000)
+    );
     let exp_of_int = Expr::unary(UnaryOp::Exp, Expr::int(1));
     assert!(evaluate(&exp_of_int, &|_| 0).is_err());
 }

@@ -93,6 +93,9 @@ fn float_unary(op: UnaryOp, v: f64, d: DType) -> Value {
 
 pub(crate) fn unary(op: UnaryOp, a: Value) -> Option<Value> {
     match a {
+        Value::Float(v, _) if op == UnaryOp::Bits => {
+            Some(int(i64::from((v as f32).to_bits() as i32), DType::I32))
+        }
         Value::Float(v, d) => Some(float_unary(op, v, d)),
         Value::Int(v, d) => match op {
             UnaryOp::Neg => Some(int(v.wrapping_neg(), d)),

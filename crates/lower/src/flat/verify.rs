@@ -328,7 +328,7 @@ impl Verifier<'_> {
                     .get(b.index())
                     .map_or(DType::F32, |b| b.dtype)
             }
-            ExprKind::Unary(..) => types[0],
+            ExprKind::Unary(op, _) => op.result(types[0]),
             ExprKind::Binary(op, ..) => {
                 if types[0] != types[1] {
                     self.say(format!(

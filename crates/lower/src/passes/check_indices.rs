@@ -3,16 +3,18 @@
 //! A `Check` goes before each assignment (or if) with such a load, true where
 //! the load is not reached: on the other side of a select, or after a deciding
 //! operand of `and` and `or`. Indices over loop variables only are in range by
-//! the program's own promises.
+//! the program's own promises, and one with bounds (`min(max(i, 0), n - 1)`) by these.
 
 use crate::LowerError;
 use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of, walk};
+use ir::affine::{Ranges, bounds};
 use ir::{BinaryOp, Expr, ExprKind, Program, UnaryOp};
 
 /// What the kernel returns when an index is out of bounds.
 pub(crate) const OUT_OF_BOUNDS: i32 = 1;
 
 pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
+    let ranges = nest.ranges();
     nest.map_entries(|nest, stmts| {
         let mut any = false;
         walk(&stmts, &mut Vec::new(), &mut |s, _| {
@@ -20,14 +22,17 @@ pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
             any |= matches!(s, Stmt::Assign(a) if a.indices.iter().any(has_load));
         });
         match any {
-            true => checked(&nest.program, stmts),
+            true => checked((&nest.program, &ranges), stmts),
             false => stmts,
         }
     });
     Ok(())
 }
 
-fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
+/// The program, and the ranges of its variables.
+type Known<'a> = (&'a Program, &'a Ranges);
+
+fn checked(p: Known<'_>, stmts: Vec<Stmt>) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(stmts.len());
     for s in stmts {
         let mut checks = Vec::new();
@@ -64,7 +69,7 @@ fn has_loaded_index(e: &Expr) -> bool {
 
 /// Checks of the loads in `e`, an inner load before the one that it indexes
 /// and a condition before what it guards.
-fn collect(p: &Program, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>) {
+fn collect(p: Known<'_>, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>) {
     let not = |e: &Expr| Expr::unary(UnaryOp::Not, e);
     let guarded: Vec<(Expr, &Expr)> = match e.kind() {
         ExprKind::Select(c, a, b) => vec![(c.clone(), a), (not(c), b)],
@@ -88,17 +93,18 @@ fn collect(p: &Program, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>) 
 
 /// Loaded indices of one access lie in their dimensions, if the context holds.
 fn require(
-    p: &Program,
+    (p, ranges): Known<'_>,
     buffer: ir::BufferId,
     indices: &[Expr],
     context: &[Expr],
     out: &mut Vec<Stmt>,
 ) {
     let shape = &p.buffer(buffer).shape;
+    let known = |i: &Expr, n: i64| bounds(i, ranges).is_some_and(|i| 0 <= i.lo && i.hi < n);
     let inside = indices
         .iter()
         .zip(shape)
-        .filter(|(i, _)| has_load(i) && !is_byte_of(p, buffer, i))
+        .filter(|(i, n)| has_load(i) && !is_byte_of(p, buffer, i) && !known(i, **n))
         .map(|(i, n)| i.clone().ge(0).and(i.clone().lt(*n)));
     let Some(inside) = conjunction(inside) else {
         return;

@@ -54,7 +54,7 @@ pub(super) fn reduce(env: &Env, b: &mut ProgramBuilder, r: &Reduce) -> (BufferId
         |o, t| {
             let at = source_index(rank, &r.axes, r.keepdims, &o[..logical], t);
             match env.layout.block() {
-                Some(_) => x.at_block(&at[0], &at[1], at[2..].to_vec(), &o[logical]),
+                Some(_) => x.load(&env.point(&[&at[..], &o[logical..]].concat())),
                 None if env.work() == DType::Bool => x.at(at).cast(DType::U8),
                 None => x.at(at),
             }

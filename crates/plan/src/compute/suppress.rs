@@ -4,7 +4,7 @@
 //! ones. Both are ordered blocks that change nothing once a condition fails, so their loops end there. Boxes are taken in
 //! parts that grow: mostly enough of them are chosen within the first one.
 
-use super::winners::{Elements, Winners, at, only_where};
+use super::winners::{self, Elements, Winners, at, only_where};
 use super::{Axes, Env, Kind};
 use graph::ops::Suppress;
 use ir::names::MAIN;
@@ -21,24 +21,18 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
     let all = env.axes();
     let lines = Axes::new(all.0[..2].iter().cloned());
     let dtype = super::work(env.operand_dtype(0));
-    let lowest = Expr::constant(f64::NEG_INFINITY, dtype);
     let elements = Elements {
         lines: lines.clone(),
-        leaves: (n as u64).next_power_of_two().max(2) as i64,
-        element: &|line, i| {
+        count: n,
+        key: &|line, i| {
             let score = scores.at(at(line, i.clone().min(n - 1))).cast(dtype);
-            let held = i.clone().lt(n).and(lowest.clone().lt(&score));
-            let key = Expr::select(held, score, lowest.clone());
-            [key, i.clone().cast(DType::I32)]
+            let lowest = Expr::constant(f64::NEG_INFINITY, dtype);
+            let held = i.clone().lt(n).and(lowest.lt(&score));
+            let key = winners::key(winners::order_of(&score), i);
+            Expr::select(held, key, winners::none())
         },
-        comes_before: &|one, other| {
-            let equal = one[0].clone().equals(other[0].clone());
-            let earlier = equal.and(one[1].clone().lt(&other[1]));
-            other[0].clone().lt(&one[0]).or(earlier)
-        },
-        last: lowest.clone(),
     };
-    let winners = Winners::of(b, elements, n);
+    let winners = Winners::of(b, &elements, n);
     let per_line = |b: &mut ProgramBuilder, name: &str, v: i64| {
         b.compute(name, &lines.list(), |_| Expr::int(v))
     };
@@ -51,9 +45,7 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
     let (mut from, mut size) = (0, FIRST_PART * chosen.most);
     while from < n {
         let part = (from, size.min(n - from));
-        let goes_on =
-            |line: &[Expr], best: Expr| lowest.clone().lt(best).and(chosen.wants_more(line));
-        winners.take(b, part, Some(&goes_on));
+        winners.take(b, part, Some(&|line| chosen.wants_more(line)));
         chosen.compare(env, b, (&lines, part), &winners, s);
         from += part.1;
         size = size.saturating_mul(GROWTH);

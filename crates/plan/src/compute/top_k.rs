@@ -13,7 +13,7 @@ use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 const MOST_COMPARED: i64 = 128;
 
 /// Of at least so many elements, one is taken by itself.
-const TAKEN: i64 = 16;
+const TAKEN: i64 = 4;
 
 /// Elements that the innermost axis of a network has, at least: as many lanes as a vector has.
 const LANES: i64 = 16;
@@ -22,11 +22,17 @@ pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Ki
     let extent = env.operand(0).shape()[t.axis];
     let result = match t.k as i64 {
         ..=MOST_COMPARED => by_tournament(env, b, t),
-        k if k * TAKEN <= extent => one_by_one(env, b, t),
+        k if k * TAKEN <= extent && is_narrow(env) => one_by_one(env, b, t),
         _ => network(env, b, t),
     };
     let kind = super::movement::kind(env);
     (result, kind.arg("axis", t.axis).arg("of", extent))
+}
+
+/// Whether an i32 holds the order of elements.
+fn is_narrow(env: &Env) -> bool {
+    let dtype = env.operand_dtype(0);
+    dtype != DType::I64 && dtype != DType::F64
 }
 
 fn nan(e: &Expr) -> Expr {
@@ -47,12 +53,10 @@ fn one_by_one(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     let source = Source::of(env, t);
     let elements = winners::Elements {
         lines: source.lines(),
-        leaves: source.whole,
-        element: &|line, i| source.element(line, i, i.clone().min(source.n - 1)),
-        comes_before: &|one, other| source.comes_before(one, other).equals(place(1)),
-        last: source.last(),
+        count: source.n,
+        key: &|line, i| source.key(line, i),
     };
-    let winners = Winners::of(b, elements, source.k());
+    let winners = Winners::of(b, &elements, source.k());
     winners.take(b, (0, source.k()), None);
     env.map(b, |p| {
         let mut line = p.index.clone();
@@ -205,6 +209,20 @@ impl Source<'_> {
             Expr::select(inside.clone(), key, self.last()),
             Expr::select(inside, at, last),
         ]
+    }
+
+    /// The key of element `i` of a line as one of [`winners`].
+    fn key(&self, line: &[Expr], i: &Expr) -> Expr {
+        let mut at = line.to_vec();
+        at.insert(self.t.axis, i.clone().min(self.n - 1));
+        let own = self.x.at(at).cast(self.dtype);
+        let order = match self.dtype.is_float() {
+            true => winners::order_of(&own),
+            false => own.cast(DType::I64),
+        };
+        let order = if self.t.largest { order } else { Expr::int(-1) - order };
+        let inside = i.clone().lt(self.n);
+        Expr::select(inside, winners::key(order, i), winners::none())
     }
 
     /// A key behind which no other one comes.

@@ -1,40 +1,64 @@
 //! The best elements of lines, one after the other.
 //!
-//! A tree of winners has the best element of a line at its root. Taking that one out costs one node of each level, so
-//! only elements that are asked for are put in order.
+//! A tree of winners has the best element of a line at its root. Taking that one out computes one node of each level, so
+//! only elements that are asked for are put in order. Each element is one i64, its key: what it is ordered by, and
+//! behind that its number, so that equal ones come in order. A level is then the greater of two keys everywhere.
 
 use super::Axes;
-use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Write};
+use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, UnaryOp, Write};
 
-/// How the elements of a line are given: key and place, an i32. The lowest bits of the place are the element's number.
+/// Bits of a key behind what it is ordered by.
+const NUMBER: i64 = 1 << 32;
+
+/// The key of what is no element: behind all others.
+pub(super) fn none() -> Expr {
+    Expr::int(i64::MIN)
+}
+
+/// The key of an element by its order, an i64 that an i32 holds: greater ones come first.
+pub(super) fn key(order: Expr, number: &Expr) -> Expr {
+    order * NUMBER + (Expr::int(NUMBER - 1) - number)
+}
+
+/// The number of the element of a key.
+fn number(key: &Expr) -> Expr {
+    Expr::binary(BinaryOp::BitAnd, Expr::int(-1) - key, Expr::int(NUMBER - 1))
+}
+
+/// An i64 of floats' order that an i32 holds. No number is above all numbers, and zeros are equal.
+pub(super) fn order_of(x: &Expr) -> Expr {
+    let constant = |v: i64| Expr::constant(v as f64, DType::I32);
+    let bits = Expr::unary(UnaryOp::Bits, x.clone());
+    let negative = bits.clone().lt(constant(0));
+    let order = Expr::select(negative, constant(i64::from(i32::MIN)) - &bits, bits);
+    let infinity = i64::from(f32::INFINITY.to_bits());
+    let is_number = x.clone().equals(x.clone());
+    Expr::select(is_number, order, constant(infinity + 1)).cast(DType::I64)
+}
+
+/// How the elements of a line are given.
 pub(super) struct Elements<'a> {
     pub lines: Axes,
-    /// How many places a line has: a power of two, 2 at least.
-    pub leaves: i64,
-    /// Key and place of an element of a line. Beyond the last one are others that come last.
-    pub element: &'a dyn Fn(&[Expr], &Expr) -> [Expr; 2],
-    /// Whether the first one comes before the second one.
-    pub comes_before: &'a dyn Fn(&[Expr; 2], &[Expr; 2]) -> Expr,
-    /// The key of an element that was taken. Its place comes last.
-    pub last: Expr,
+    /// How many a line has.
+    pub count: i64,
+    /// The key of an element of a line, and [`none`] beyond the last one.
+    pub key: &'a dyn Fn(&[Expr], &Expr) -> Expr,
 }
 
 /// A level has half the nodes of the one below, and lies before it: the level with m nodes begins at m - 1. Its node x
-/// is the better one of the nodes x and x + m below it.
-pub(super) struct Winners<'a> {
-    elements: Elements<'a>,
+/// is the better one of the nodes x and x + m below it. The leaves are the elements.
+pub(super) struct Winners {
+    lines: Axes,
+    leaves: i64,
     keys: BufferId,
-    places: BufferId,
-    /// The last element that was taken.
-    best: BufferId,
     /// The numbers of elements in order, as far as they were taken.
     pub order: BufferId,
     /// How many were taken.
     pub taken: BufferId,
 }
 
-/// Of a line and the key of its best element, whether that one is taken.
-pub(super) type GoesOn<'a> = &'a dyn Fn(&[Expr], Expr) -> Expr;
+/// Of a line, whether its best element is taken.
+pub(super) type GoesOn<'a> = &'a dyn Fn(&[Expr]) -> Expr;
 
 /// What a block writes: a buffer, where, and what.
 pub(super) type Written = (BufferId, Vec<Expr>, Expr);
@@ -58,115 +82,86 @@ pub(super) fn at(line: &[Expr], index: impl Into<Expr>) -> Vec<Expr> {
     [line, &[index.into()]].concat()
 }
 
-impl<'a> Winners<'a> {
+impl Winners {
     /// The tree of all elements, of which `most` are taken at most.
-    pub fn of(b: &mut ProgramBuilder, elements: Elements<'a>, most: i64) -> Winners<'a> {
-        let leaves = elements.leaves;
-        let with = |n: i64| Axes([&elements.lines.0[..], &[("x".to_string(), n)]].concat());
+    pub fn of(b: &mut ProgramBuilder, elements: &Elements, most: i64) -> Winners {
+        let lines = &elements.lines;
+        let leaves = (elements.count as u64).next_power_of_two().max(2) as i64;
+        let with = |n: i64| Axes([&lines.0[..], &[("x".to_string(), n)]].concat());
         let own = |o: &[Expr]| {
             let (x, line) = o.split_last().expect("a node has a number");
             (x.clone(), line.to_vec())
         };
-        let mut below = b.block("leaves", &with(leaves).list(), &[], None, |o, _| {
-            let (x, line) = own(o);
-            (elements.element)(&line, &x).to_vec()
-        });
-        let mut shape: Vec<i64> = elements.lines.0.iter().map(|(_, n)| *n).collect();
-        shape.push(2 * leaves - 1);
-        let mut m = leaves;
         let placed = |o: &[Expr], m: i64| {
             let (x, line) = own(o);
             at(&line, x + (m - 1))
         };
-        let [keys, places] = [("keys", below[0]), ("places", below[1])].map(|(name, from)| {
-            b.compute_into(name, &with(m).list(), &shape, |o| {
-                (placed(o, m), Expr::load(from, o.to_vec()))
-            })
+        let mut shape: Vec<i64> = lines.0.iter().map(|(_, n)| *n).collect();
+        shape.push(2 * leaves - 1);
+        let keys = b.compute_into("keys", &with(leaves).list(), &shape, |o| {
+            let (x, line) = own(o);
+            (placed(o, leaves), (elements.key)(&line, &x))
         });
+        let (mut m, mut below) = (leaves, None);
         while m > 1 {
             m /= 2;
             let axes = with(m);
-            let level = b.block(&format!("level{m}"), &axes.list(), &[], None, |o, _| {
+            let level = b.compute(&format!("level{m}"), &axes.list(), |o| {
                 let (x, line) = own(o);
-                let node =
-                    |x: Expr| [below[0], below[1]].map(|b| Expr::load(b, at(&line, x.clone())));
-                better(&elements, node(x.clone()), node(x + m)).to_vec()
+                let [one, other] = [x.clone(), x + m].map(|x| match below {
+                    Some(below) => Expr::load(below, at(&line, x)),
+                    None => (elements.key)(&line, &x),
+                });
+                one.max(other)
             });
-            b.updates(&format!("placed{m}"), (&axes.list(), &[]), |o, _| {
-                let write = |(buffer, from): (BufferId, &BufferId)| Write {
-                    buffer,
-                    indices: placed(o, m),
-                    value: Expr::load(*from, o.to_vec()),
-                };
-                [keys, places].into_iter().zip(&level).map(write).collect()
+            b.update(&format!("placed{m}"), keys, (&axes.list(), &[]), |o, _| {
+                (placed(o, m), Expr::load(level, o.to_vec()))
             });
-            below = level;
+            below = Some(level);
         }
         let zeros = |b: &mut ProgramBuilder, name: &str, axes: &Axes| {
             b.compute(name, &axes.list(), |_| Expr::int(0))
         };
         Winners {
-            best: zeros(b, "best", &elements.lines),
             order: zeros(b, "order", &with(most)),
-            taken: zeros(b, "taken", &elements.lines),
-            elements,
+            taken: zeros(b, "taken", lines),
+            lines: lines.clone(),
+            leaves,
             keys,
-            places,
         }
     }
 
-    /// Takes so many further elements. Level by level from the leaves on, each step computes the node above the element
-    /// that is taken.
+    /// Takes so many further elements: the best one is at the root until the last step, which computes the root. Level
+    /// by level from the leaves on, each step computes the node above it from elements that come behind it: those before
+    /// it were taken.
     pub fn take(
         &self,
         b: &mut ProgramBuilder,
         (from, count): (i64, i64),
         goes_on: Option<GoesOn<'_>>,
     ) {
-        let leaves = self.elements.leaves;
-        let levels = i64::from(leaves.ilog2()) + 1;
-        let steps = [("box", count), ("level", levels)];
-        let lines = self.elements.lines.list();
+        let steps = [("box", count), ("level", i64::from(self.leaves.ilog2()))];
+        let lines = self.lines.list();
         b.updates(&format!("take{from}"), (&lines, &steps), |o, t| {
-            let (number, level) = (t[0].clone() + from, t[1].clone());
-            let goes_on = goes_on.map(|f| f(o, Expr::load(self.keys, at(o, 0))));
-            let first = level.clone().equals(0);
-            let root = self.number(Expr::load(self.places, at(o, 0)));
-            let best = Expr::select(first.clone(), root, Expr::load(self.best, o.to_vec()));
-            // Within the tree by what is written here: the data need no check.
-            let inside = |place: Expr| at(o, place.max(0).min(2 * leaves - 2));
-            let m = Expr::binary(BinaryOp::Shr, Expr::int(leaves), level);
-            let x = Expr::binary(BinaryOp::BitAnd, &best, m.clone() - 1);
+            let (place, level) = (t[0].clone() + from, t[1].clone());
+            let best = Expr::load(self.keys, at(o, 0));
+            let taken = number(&best);
+            let m = Expr::binary(BinaryOp::Shr, Expr::int(self.leaves / 2), level);
+            let x = Expr::binary(BinaryOp::BitAnd, &taken, m.clone() - 1);
             let node = |times: i64| {
-                let place = inside(m.clone() * times - 1 + &x);
-                [self.keys, self.places].map(|b| Expr::load(b, place.clone()))
+                let node = Expr::load(self.keys, at(o, m.clone() * times - 1 + &x));
+                Expr::select(node.clone().lt(&best), node, none())
             };
-            let [key, place] = better(&self.elements, node(2), node(3));
-            let gone =
-                best.clone().cast(DType::I32) + Expr::constant(2.0 * leaves as f64, DType::I32);
-            let own = inside(m - 1 + &x);
             let writes = vec![
-                (
-                    self.keys,
-                    own.clone(),
-                    Expr::select(first.clone(), self.elements.last.clone(), key),
-                ),
-                (self.places, own, Expr::select(first, gone, place)),
-                (self.best, o.to_vec(), best.clone()),
-                (self.order, at(o, number.clone()), best),
-                (self.taken, o.to_vec(), number + 1),
+                (self.keys, at(o, m.clone() - 1 + &x), node(2).max(node(3))),
+                (self.order, at(o, place.clone()), taken),
+                (self.taken, o.to_vec(), place + 1),
             ];
-            match goes_on {
+            match goes_on.map(|f| none().lt(&best).and(f(o))) {
                 Some(condition) => only_where(&condition, writes),
                 None => writes.into_iter().map(write).collect(),
             }
         });
-    }
-
-    /// The number of the element that has a place.
-    fn number(&self, place: Expr) -> Expr {
-        let mask = Expr::constant((self.elements.leaves - 1) as f64, DType::I32);
-        Expr::binary(BinaryOp::BitAnd, place, mask).cast(DType::I64)
     }
 }
 
@@ -176,15 +171,4 @@ fn write((buffer, indices, value): Written) -> Write {
         indices,
         value,
     }
-}
-
-/// The better one of two elements.
-fn better(elements: &Elements, one: [Expr; 2], other: [Expr; 2]) -> [Expr; 2] {
-    let takes = (elements.comes_before)(&other, &one);
-    let [key, place] = one;
-    let [other_key, other_place] = other;
-    [
-        Expr::select(takes.clone(), other_key, key),
-        Expr::select(takes, other_place, place),
-    ]
 }

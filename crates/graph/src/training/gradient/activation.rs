@@ -47,13 +47,14 @@ impl Gradients<'_> {
                 self.node(node, "dx", mul, &[dy, slope])?
             }
             // dy inside of the bounds, as PyTorch's `relu6` has it.
-            Unary::Clip { min, max } => match self.between(node, y, min, max)? {
-                Some(inside) => {
+            Unary::Clip { min, max } => {
+                let mut dx = dy;
+                for fits in self.bounds(node, y, min, max)? {
                     let zero = self.number(node, "zero", 0.0);
-                    self.node(node, "dx", Op::Where, &[inside, dy, zero])?
+                    dx = self.node(node, "dx", Op::Where, &[fits, dx, zero])?;
                 }
-                None => dy,
-            },
+                dx
+            }
             Unary::LeakyRelu { alpha } => {
                 let zero = self.number(node, "zero", 0.0);
                 let open = self.node(node, "open", Op::Binary(Binary::Greater), &[x, zero])?;
@@ -86,39 +87,32 @@ impl Gradients<'_> {
         Ok(self.add(x, dx)?)
     }
 
-    /// Whether an element lies strictly between the bounds that there are.
-    fn between(
+    /// For each bound that there is, whether an element lies strictly on its inner side.
+    fn bounds(
         &mut self,
         node: &Node,
         y: ValueId,
         min: Option<f64>,
         max: Option<f64>,
-    ) -> Result<Option<ValueId>, ModelError> {
-        let mut inside = None;
+    ) -> Result<Vec<ValueId>, ModelError> {
+        let mut fits = Vec::new();
         for (name, bound, compare) in [("min", min, Binary::Greater), ("max", max, Binary::Less)] {
-            let Some(bound) = bound else {
-                continue;
-            };
-            let limit = self.number(node, name, bound as f32);
-            let fits = self.node(node, "fits", Op::Binary(compare), &[y, limit])?;
-            inside = Some(match inside {
-                Some(other) => {
-                    self.node(node, "inside", Op::Binary(Binary::And), &[other, fits])?
-                }
-                None => fits,
-            });
+            if let Some(bound) = bound {
+                let limit = self.number(node, name, bound as f32);
+                fits.push(self.node(node, "fits", Op::Binary(compare), &[y, limit])?);
+            }
         }
-        Ok(inside)
+        Ok(fits)
     }
 
     /// Of max(0, min(1, alpha x + beta)), by its result.
     fn hard_slope(&mut self, node: &Node, y: ValueId, alpha: f32) -> Result<ValueId, ModelError> {
         let zero = self.number(node, "zero", 0.0);
-        let alpha = self.number(node, "alpha", alpha);
-        match self.between(node, y, Some(0.0), Some(1.0))? {
-            Some(inside) => self.node(node, "slope", Op::Where, &[inside, alpha, zero]),
-            None => Ok(alpha),
+        let mut slope = self.number(node, "alpha", alpha);
+        for fits in self.bounds(node, y, Some(0.0), Some(1.0))? {
+            slope = self.node(node, "slope", Op::Where, &[fits, slope, zero])?;
         }
+        Ok(slope)
     }
 
     /// Of x h(x), where h is the hard sigmoid: h + x h'.
