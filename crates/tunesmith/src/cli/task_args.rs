@@ -1,5 +1,6 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
+use crate::titles;
 use ir::Target;
 use plan::{Plan, Task};
 use search::Candidate;
@@ -17,7 +18,7 @@ const LISTED: usize = 12;
 const TITLE: usize = 56;
 
 /// The position of the one task that `wanted` names: its number, the start of
-/// its key, or a part of its title.
+/// its key, its title as tables show it, or a part of that or of its whole title.
 pub fn pick(plan: &Plan, wanted: &str) -> Result<usize> {
     if let Ok(number) = wanted.parse::<usize>()
         && number < plan.tasks.len()
@@ -25,32 +26,34 @@ pub fn pick(plan: &Plan, wanted: &str) -> Result<usize> {
         return Ok(number);
     }
     let all: Vec<usize> = (0..plan.tasks.len()).collect();
-    let by_key = |i: &&usize| !wanted.is_empty() && plan.tasks[**i].key.starts_with(wanted);
-    let by_title = |i: &&usize| plan.tasks[**i].title().contains(wanted);
-    let mut found: Vec<usize> = all.iter().filter(by_key).copied().collect();
-    if found.is_empty() {
-        found = all.iter().filter(by_title).copied().collect();
-    }
-    match found.as_slice() {
+    let whole: Vec<String> = plan.tasks.iter().map(|t| t.title()).collect();
+    let shown = titles::short(&whole.iter().map(String::as_str).collect::<Vec<_>>());
+    let by_key = |i: &usize| !wanted.is_empty() && plan.tasks[*i].key.starts_with(wanted);
+    let by_whole = |i: &usize| whole[*i].contains(wanted);
+    let by_shown = |i: &usize| shown[*i].contains(wanted);
+    let is_shown = |i: &usize| shown[*i] == wanted;
+    let ways: [&dyn Fn(&usize) -> bool; 4] = [&is_shown, &by_key, &by_shown, &by_whole];
+    let of = |way: &&dyn Fn(&usize) -> bool| -> Vec<usize> {
+        all.iter().filter(|i| way(i)).copied().collect()
+    };
+    let found = ways.iter().map(of).find(|found| !found.is_empty());
+    match found.unwrap_or_default().as_slice() {
         [one] => Ok(*one),
         [] => Err(
             Error::new(format!("no task of {} is called `{wanted}`", plan.name))
-                .help(format!("the tasks are:{}", list(plan, &all))),
+                .help(format!("the tasks are:{}", list(&shown, &all))),
         ),
         several => Err(Error::new(format!(
             "`{wanted}` names {} tasks of {}",
             several.len(),
             plan.name
         ))
-        .help(format!("name one by its number:{}", list(plan, several)))),
+        .help(format!("name one by its number:{}", list(&shown, several)))),
     }
 }
 
-fn list(plan: &Plan, tasks: &[usize]) -> String {
-    let line = |i: &usize| {
-        let title: String = plan.tasks[*i].title().chars().take(TITLE).collect();
-        format!("\n  {i} {title}")
-    };
+fn list(titles: &[String], tasks: &[usize]) -> String {
+    let line = |i: &usize| format!("\n  {i} {}", titles::fitted(&titles[*i], TITLE));
     let mut text: String = tasks.iter().take(LISTED).map(line).collect();
     if tasks.len() > LISTED {
         text += &format!("\n  and {} more", tasks.len() - LISTED);

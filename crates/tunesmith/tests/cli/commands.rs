@@ -404,6 +404,7 @@ fn dump_names_tasks_by_number_key_and_title() {
     let by_number = dump(&conv["index"].to_string());
     assert_eq!(by_number, dump(&conv["key"].as_str().unwrap()[..12]));
     assert_eq!(by_number, dump("conv2d("));
+    assert_eq!(by_number, dump("conv2d 16>16 6x6 3x3"));
     let all = p.ok(&["dump", model, "--stage", "tensor-expression"]);
     assert!(all.contains(&by_number));
     assert_eq!(

@@ -390,7 +390,7 @@ fn options_that_make_no_sense() {
     says(&dump(&["--stage", "soup"]), &["soup", "assembly"]);
     says(
         &dump(&["--stage", "flat", "--task", "conv2d"]),
-        &["`conv2d`", "0 dense("],
+        &["`conv2d`", "0 dense "],
     );
     says(
         &dump(&["--stage", "flat", "--candidate", "no.trace"]),
