@@ -8,7 +8,7 @@ use super::winners::{self, Elements, Winners, at, only_where};
 use super::{Axes, Env, Kind};
 use graph::ops::Suppress;
 use ir::names::MAIN;
-use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder};
+use ir::{BufferId, DType, Expr, ProgramBuilder};
 
 /// Boxes of the first part for each one that may be chosen.
 const FIRST_PART: i64 = 2;
@@ -33,15 +33,7 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
         },
     };
     let winners = Winners::of(b, &elements, n);
-    let per_line = |b: &mut ProgramBuilder, name: &str, v: i64| {
-        b.compute(name, &lines.list(), |_| Expr::int(v))
-    };
-    let chosen = Chosen {
-        picks: b.compute(MAIN.as_str(), &all.list(), |_| Expr::int(-1)),
-        count: per_line(b, "count", 0),
-        decided: per_line(b, "decided", -1),
-        most: s.most as i64,
-    };
+    let chosen = Chosen::none(env, b, &all, s);
     let (mut from, mut size) = (0, FIRST_PART * chosen.most);
     while from < n {
         let part = (from, size.min(n - from));
@@ -60,6 +52,8 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
 /// The boxes that were chosen.
 struct Chosen {
     picks: BufferId,
+    /// Of each chosen box what [`Chosen::compare`] asks of it: low and high end along x, along y, and its area.
+    sides: [BufferId; 5],
     count: BufferId,
     /// The last place in the order of which it is known whether its box is chosen.
     decided: BufferId,
@@ -67,11 +61,25 @@ struct Chosen {
 }
 
 impl Chosen {
+    fn none(env: &Env, b: &mut ProgramBuilder, all: &Axes, s: Suppress) -> Chosen {
+        let lines = Axes::new(all.0[..2].iter().cloned());
+        let zero = Expr::constant(0.0, super::work(env.operand_dtype(1)));
+        Chosen {
+            picks: b.compute(MAIN.as_str(), &all.list(), |_| Expr::int(-1)),
+            sides: ["left", "right", "low", "high", "area"]
+                .map(|name| b.compute(name, &all.list(), |_| zero.clone())),
+            count: b.compute("count", &lines.list(), |_| Expr::int(0)),
+            decided: b.compute("decided", &lines.list(), |_| Expr::int(-1)),
+            most: s.most as i64,
+        }
+    }
+
     fn wants_more(&self, line: &[Expr]) -> Expr {
         Expr::load(self.count, line).lt(self.most)
     }
 
-    /// Compares the boxes of a part with those that are chosen, and chooses one when it was compared with all.
+    /// Compares the boxes of a part with those that are chosen, and chooses one when it was compared with all. What
+    /// is not decided by a comparison goes on to the next one, and nothing is written.
     fn compare(
         &self,
         env: &Env,
@@ -87,75 +95,63 @@ impl Chosen {
             &format!("compare{from}"),
             (&lines.list(), &steps),
             |o, t| {
-                let (number, with) = (t[0].clone() + from, t[1].clone());
+                let (place, with) = (t[0].clone() + from, t[1].clone());
                 let load = |b: BufferId| Expr::load(b, o.to_vec());
-                let there = number.clone().lt(load(winners.taken));
-                let open = load(self.decided).lt(&number);
+                let there = place.clone().lt(load(winners.taken));
+                let open = load(self.decided).lt(&place);
                 let goes_on = there.and(self.wants_more(o)).and(open);
-                let own = Expr::load(winners.order, at(o, number.clone()));
-                let pick = Expr::load(self.picks, at(o, with.clone()));
-                let ends = |i: &Expr| {
-                    // Within the boxes by what is written here: the data need no check.
-                    let i = i.clone().max(0).min(n - 1);
-                    let side = |k: i64| {
-                        boxes
-                            .at(vec![o[0].clone(), i.clone(), Expr::int(k)])
-                            .cast(dtype)
-                    };
-                    sides(s.centred, side, &Expr::constant(0.5, dtype))
+                let number = Expr::load(winners.order, at(o, place.clone()));
+                // Within the boxes by what is written here: the data need no check.
+                let inside = number.clone().max(0).min(n - 1);
+                let end = |k: i64| {
+                    let at = vec![o[0].clone(), inside.clone(), Expr::int(k)];
+                    boxes.at(at).cast(dtype)
                 };
-                let over = overlap(&ends(&own), &ends(&pick), dtype);
+                let own = sides(s.centred, end, &Expr::constant(0.5, dtype));
+                let pick = self.sides.map(|side| Expr::load(side, at(o, with.clone())));
+                let over = overlap(&own, &pick, dtype);
                 let over = Expr::constant(f64::from(s.threshold), dtype).lt(over);
                 let chosen = with.clone().equals(load(self.count));
-                let decides = Expr::binary(
-                    BinaryOp::BitOr,
-                    chosen.clone().cast(DType::I32),
-                    over.cast(DType::I32),
-                );
-                let decides = Expr::binary(BinaryOp::Ne, decides, Expr::constant(0.0, DType::I32));
-                let writes = vec![
-                    (
-                        self.picks,
-                        at(o, with),
-                        Expr::select(chosen.clone(), own, pick),
-                    ),
-                    (
-                        self.count,
-                        o.to_vec(),
-                        load(self.count) + chosen.cast(DType::I64),
-                    ),
-                    (
-                        self.decided,
-                        o.to_vec(),
-                        Expr::select(decides, number, load(self.decided)),
-                    ),
+                let decides = goes_on.and(chosen.clone().or(over));
+                let written = |buffer: BufferId, at: Vec<Expr>, value: Expr| {
+                    let kept = Expr::load(buffer, at.clone());
+                    (buffer, at, Expr::select(chosen.clone(), value, kept))
+                };
+                let mut writes = vec![
+                    written(self.picks, at(o, with.clone()), number),
+                    written(self.count, o.to_vec(), with.clone() + 1),
+                    (self.decided, o.to_vec(), place),
                 ];
-                only_where(&goes_on, writes)
+                for (buffer, side) in self.sides.into_iter().zip(own) {
+                    writes.push(written(buffer, at(o, with.clone()), side));
+                }
+                only_where(&decides, writes)
             },
         );
     }
 }
 
-/// Low and high end of a box along x and along y.
-fn sides(centred: bool, at: impl Fn(i64) -> Expr, half: &Expr) -> [(Expr, Expr); 2] {
+/// Low and high end of a box along x and along y, and its area.
+fn sides(centred: bool, at: impl Fn(i64) -> Expr, half: &Expr) -> [Expr; 5] {
     let centre = |i: i64| {
         let reach = at(i + 2) * half;
-        (at(i) - &reach, at(i) + reach)
+        [at(i) - &reach, at(i) + reach]
     };
-    let corners = |i: i64| (at(i).min(at(i + 2)), at(i).max(at(i + 2)));
-    match centred {
+    let corners = |i: i64| [at(i).min(at(i + 2)), at(i).max(at(i + 2))];
+    let [[left, right], [low, high]] = match centred {
         true => [centre(0), centre(1)],
         false => [corners(1), corners(0)],
-    }
+    };
+    let area = (&right - &left) * (&high - &low);
+    [left, right, low, high, area]
 }
 
 /// Intersection over union.
-fn overlap(one: &[(Expr, Expr); 2], other: &[(Expr, Expr); 2], dtype: DType) -> Expr {
-    let area = |s: &[(Expr, Expr); 2]| (&s[0].1 - &s[0].0) * (&s[1].1 - &s[1].0);
+fn overlap(one: &[Expr; 5], other: &[Expr; 5], dtype: DType) -> Expr {
     let common = |d: usize| {
-        let high = one[d].1.clone().min(&other[d].1);
-        (high - one[d].0.clone().max(&other[d].0)).max(Expr::constant(0.0, dtype))
+        let high = one[d + 1].clone().min(&other[d + 1]);
+        (high - one[d].clone().max(&other[d])).max(Expr::constant(0.0, dtype))
     };
-    let both = common(0) * common(1);
-    &both / (area(one) + area(other) - &both)
+    let both = common(0) * common(2);
+    &both / (&one[4] + &other[4] - &both)
 }
