@@ -417,7 +417,8 @@ impl Chooser<'_> {
         let (channels, maps) = (self.model[x].shape()[1], self.model[result].shape()[1]);
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
         let fits = self.is_image(x) && self.is_image(result) && self.model.constant(x).is_none();
-        if !fits || grouping != Some(Grouping::Whole) || !self.is_worth_a_block(maps) {
+        let in_blocks = matches!(grouping, Some(Grouping::Whole | Grouping::Depthwise));
+        if !fits || !in_blocks || !self.is_worth_a_block(maps) {
             return Choice::plain();
         }
         self.products(group, x, c.groups)

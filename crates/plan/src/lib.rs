@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | convolution in blocks | n ko (z) (y) x ki | co (q) (r) s ci, or c (q) (r) s from a plain operand |
 //! | in groups narrower than a block | n ko (z) (y) x ki | c (q) (r) s |
-//! | depth-wise in blocks | n co (z) (y) x ci | (q) (r) s |
+//! | depth-wise in blocks, transposed ones too | n co (z) (y) x ci | (q) (r) s |
 //! | in groups of several maps, plain | n g k (z) (y) x | c (q) (r) s |
 //! | other convolutions, plain | n k (z) (y) x | c (q) (r) s |
 //! | transposed convolutions | as convolutions; an axis of stride above 1 is two, y0 py, of taps r0 | |

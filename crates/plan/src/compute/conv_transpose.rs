@@ -35,18 +35,24 @@ pub(super) fn conv_transpose(
     let upsamplings = upsamplings(env, c);
     let rank = upsamplings.len();
     let block = env.layout.block();
+    let (x, w) = (env.operand(0), env.operand(1));
+    let (own_maps, depth) = (w.shape()[1], x.shape()[1] / c.groups as i64);
+    let depthwise = block.is_some() && c.groups > 1 && (own_maps, depth) == (1, 1);
     let axes = match block {
+        Some(_) if depthwise => env.axes(),
         Some(_) => env.named_axes(image::blocked_maps(rank)),
         None => env.named_axes(plain_maps(rank)),
     };
     let sum_axes = SumAxes::of(&upsamplings, block.is_some());
-    let (x, w) = (env.operand(0), env.operand(1));
-    let (own_maps, depth) = (w.shape()[1], x.shape()[1] / c.groups as i64);
     let taps = upsamplings.iter().map(Upsampling::tap_axis);
-    let reduce = channel_sums(x, depth, taps);
+    let reduce = match depthwise {
+        true => Axes::new(taps),
+        false => channel_sums(x, depth, taps),
+    };
     let zero = Expr::constant(0.0, env.work());
     let sum = |o: &[Expr], t: &[Expr]| {
         let channels = match block {
+            Some(block) if depthwise => own_channel(env, block, o),
             Some(block) => blocked_channels(env, c, block, o, t),
             None => Channels {
                 of_operand: group_channel(c.groups, &o[1], own_maps, depth, &t[0]),
@@ -63,7 +69,8 @@ pub(super) fn conv_transpose(
         let mut known = channels.known;
         let mut weight = vec![channels.of_operand.clone(), channels.map];
         let places = sum_axes.places(o);
-        for (u, (place, tap)) in upsamplings.iter().zip(places.iter().zip(&t[1..])) {
+        let taps = &t[usize::from(!depthwise)..];
+        for (u, (place, tap)) in upsamplings.iter().zip(places.iter().zip(taps)) {
             let source = u.source(place, tap);
             inside.extend(source.inside);
             known.extend(source.known);
@@ -163,6 +170,22 @@ struct Channels {
     map: Expr,
     /// When the model's weights hold both.
     known: Vec<Expr>,
+}
+
+/// The only channel of a map, which is its group.
+fn own_channel(env: &Env, block: i64, o: &[Expr]) -> Channels {
+    let (co, lane) = (&o[1], &o[o.len() - 1]);
+    let channel = co * block + lane;
+    let known = match env.shape[1] % block {
+        0 => vec![],
+        _ => vec![channel.clone().lt(env.shape[1])],
+    };
+    Channels {
+        of_operand: channel,
+        split: Some((co.clone(), lane.clone())),
+        map: Expr::int(0),
+        known,
+    }
 }
 
 /// The channels of a term for blocks of maps; the groups are whole blocks if there are several.
