@@ -8,6 +8,7 @@
 
 pub mod builtin;
 mod columns;
+mod even;
 mod model;
 pub mod ops;
 mod packed;
@@ -20,6 +21,7 @@ mod simplify;
 mod tables;
 mod training;
 
+pub use even::EvenIndices;
 pub use model::{
     Exceeded, Limit, Limits, Mark, Model, ModelError, Node, NodeId, Origin, Rewrite, State,
     TensorType, Users, Value, ValueId,

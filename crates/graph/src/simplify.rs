@@ -1,11 +1,12 @@
 //! Rewrites that every model gets before tasks are split from it: constants
 //! folded, no-ops dropped, written-out operators recognised, affine maps folded into
-//! convolutions, products split whose columns are read in parts, dead code gone.
+//! convolutions, indices in a row made slices, products split whose columns are read in parts, dead code gone.
 //!
 //! Promises that the outputs stay the same up to the rounding of folded
 //! weights, whose arithmetic is f64. Chooses no layouts and fuses no kernels.
 
 use crate::columns::split_columns;
+use crate::even::without_even_indices;
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
 use crate::packed::products_of_packed;
@@ -24,7 +25,7 @@ pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
     let model = products_of_bytes(&model, requantised).without_dead_code();
     let model = products_of_packed(&model).without_dead_code().folded();
-    let model = drop_no_ops(&model);
+    let model = drop_no_ops(&without_even_indices(&model));
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
     let model = fold_affine(&model.without_dead_code());

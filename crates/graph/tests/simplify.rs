@@ -370,3 +370,48 @@ fn halves_of_a_product_are_two_products_and_parts_that_overlap_are_not() {
     }
     assert_eq!(names(&simplified(&m)), ["matmul", "matmul"]);
 }
+
+/// A model of one node of `x` with constant indices, and updates where it takes them.
+fn indexed(op: Op, x: &[usize], indices: &Tensor, updates: Option<&[usize]>) -> Model {
+    let mut m = Model::new("indexed", 0);
+    let data = m.add_input("x", DType::F32, x);
+    let mut inputs = vec![data, m.add_constant("indices", indices.clone())];
+    inputs.extend(updates.map(|shape| m.add_input("updates", DType::F32, shape)));
+    let y = m.add("node", op, &inputs).unwrap();
+    m.add_output(y);
+    m
+}
+
+#[test]
+fn indices_in_a_row_are_slices() {
+    let gathered = |indices: &[i64]| {
+        let indices = Tensor::from_slice(&[indices.len()], indices);
+        let gather = Op::Gather(Gather { axis: 1 });
+        names(&simplified(&indexed(gather, &[3, 9, 2], &indices, None)))
+    };
+    assert_eq!(gathered(&[2, 3, 4]), ["slice"]);
+    assert_eq!(gathered(&[1, 3, -4, 7]), ["slice"]);
+    assert_eq!(gathered(&[8, 6, 4]), ["slice"]);
+    assert_eq!(gathered(&[-1]), ["slice"]);
+    assert_eq!(gathered(&[2, 3, 5]), ["gather"]);
+    assert_eq!(gathered(&[2, 2]), ["gather"]);
+}
+
+#[test]
+fn rows_that_are_assigned_are_parts() {
+    let assigned = |combine: Combine, indices: &[i64]| {
+        let n = indices.len();
+        let indices = Tensor::from_slice(&[n, 1], indices);
+        let scatter = Op::ScatterNd(ScatterNd { combine });
+        let model = indexed(scatter, &[4, 5], &indices, Some(&[n, 5]));
+        names(&simplified(&model))
+    };
+    let set = |indices: &[i64]| assigned(Combine::Replace, indices);
+    assert_eq!(set(&[1, 2]), ["slice", "slice", "concat"]);
+    assert_eq!(set(&[0]), ["slice", "concat"]);
+    assert_eq!(set(&[-2, -1]), ["slice", "concat"]);
+    assert_eq!(set(&[0, 1, 2, 3]), ["identity"], "the output has its name");
+    assert_eq!(set(&[1, 3]), ["scatter_nd"]);
+    assert_eq!(set(&[2, 1]), ["scatter_nd"]);
+    assert_eq!(assigned(Combine::Add, &[1, 2]), ["scatter_nd"]);
+}

@@ -102,6 +102,10 @@ const FEW_CHANNELS: usize = 4;
 /// a second, and 60 GB/s, nine (an order of magnitude, Zen 5).
 const PRODUCTS_AN_ELEMENT: f64 = 9.0;
 
+/// Of maps that fill no more than this part of a block, each is a sum over vectors of channels
+/// instead: lanes of channels are added up once a pixel, empty lanes are multiplied for each term.
+const MOST_EMPTY: i64 = 4;
+
 /// Bytes that a dot product takes: blocks of so many hold the few channels of an image.
 const FOUR: i64 = 4;
 
@@ -318,6 +322,14 @@ impl Chooser<'_> {
         let fits = fits && (image || self.is_worth_a_block(maps));
         if !fits || self.is_product_between_plain(group, c, x) {
             return Choice::plain();
+        }
+        let float = matches!(node.op, Op::Conv(_));
+        let few = maps as i64 * MOST_EMPTY <= self.block;
+        if float && few && c.groups == 1 && self.home(x) == self.blocked {
+            return Choice {
+                output: Layout::Plain,
+                reads: HashMap::from([(x, self.blocked)]),
+            };
         }
         self.products(group, x, c.groups)
     }

@@ -562,6 +562,42 @@ fn lanes_share_the_terms_of_rows_that_are_seldom_used() {
     }
 }
 
+/// A convolution of an image in blocks of channels to a few maps that are not.
+fn convolution_to_few_maps(maps: i64, taps: i64) -> Program {
+    let (blocks, rows, columns, lanes) = (4, 6, 9, 16);
+    let mut b = ProgramBuilder::new("convolution");
+    let x = b.input("X", DType::F32, &[1, blocks, rows, columns, lanes]);
+    let w = b.constant("W", DType::F32, &[maps, blocks * lanes, taps, taps]);
+    let axes = [("n", 1), ("k", maps), ("y", rows), ("x", columns)];
+    let terms = [("co", blocks), ("r", taps), ("s", taps), ("ci", lanes)];
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let at = [0, 1].map(|d| &o[2 + d] + &t[1 + d] - taps / 2);
+        let inside = at.iter().zip([rows, columns]).map(|(i, size)| {
+            let first = Expr::int(0).le(i);
+            first.and(i.clone().lt(size))
+        });
+        let inside = inside.reduce(Expr::and).unwrap();
+        let [row, column] = at;
+        let pixel = vec![o[0].clone(), t[0].clone(), row, column, t[3].clone()];
+        let channel = &t[0] * lanes + &t[3];
+        let weight = vec![o[1].clone(), channel, t[1].clone(), t[2].clone()];
+        Expr::select(inside, Expr::load(x, pixel), Expr::f32(0.0)) * Expr::load(w, weight)
+    });
+    b.finish(&[main])
+}
+
+/// Each lane sums the terms of its channels: vectors of pixels would be in strides.
+#[test]
+fn few_maps_of_an_image_in_blocks_are_sums_of_lanes() {
+    for (maps, taps) in [(1, 3), (3, 3), (1, 1), (2, 1)] {
+        let program = convolution_to_few_maps(maps, taps);
+        let target = Target::generic(Isa::X86Avx512).with_threads(1);
+        let name = &space(&program, &target, Accuracy::Strict).sketches[0].name;
+        assert!(name.starts_with("rules.rows.dots"), "{name}");
+        assert!(check(&program, &target, 1) > 2);
+    }
+}
+
 /// A plain convolution of images with rows of so many elements, and five outputs along columns.
 fn plain_convolution((size, outputs): (i64, i64), stride: i64, pad: i64) -> Program {
     let (depth, maps, taps, down) = (3, 9, 3, 5);

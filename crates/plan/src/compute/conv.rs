@@ -93,6 +93,7 @@ pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) ->
                 _ => blocked(env, b, c, (block, outside)),
             }
         }
+        None if env.operand(0).layout().block().is_some() => few_maps(env, b, c, outside),
         None => plain(env, b, c, outside),
     };
     (result, conv_kind(env, c))
@@ -331,6 +332,35 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) -> BufferId 
     with_bias(env, b, acc, &axes)
 }
 
+/// main [n, k, spatial..] = sum over co, kernel axes, ci, of a few maps in one group.
+fn few_maps(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) -> BufferId {
+    let windows = windows(env, c);
+    let rank = windows.len();
+    let axes = env.named_axes(plain_maps(rank));
+    let (x, w) = (env.operand(0), env.operand(1));
+    let channels = w.shape()[1];
+    let block = x.layout().block().expect("the operand is in blocks");
+    let reduce = channel_sums(x, channels, taps(&windows));
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Sum,
+        |o, t| {
+            let (pixel, inside) = pixel(&windows, &o[2..], &t[1..]);
+            let value = x.at_block(&o[0], &t[0], pixel, &t[1 + rank]);
+            let channel = &t[0] * block + &t[1 + rank];
+            let known = match channels % block {
+                0 => vec![],
+                _ => vec![channel.clone().lt(channels)],
+            };
+            let weight = w.at([&[o[1].clone(), channel], &t[1..1 + rank]].concat());
+            image_factor(env, inside, value, outside) * weight_factor(env, known, weight)
+        },
+    );
+    with_bias(env, b, acc, &axes)
+}
+
 /// main [n, g, k, spatial..] = sum over c, kernel axes, of the maps k of each group g;
 /// `out` writes them where all maps of all groups lie one after another.
 fn plain_groups(
@@ -400,13 +430,14 @@ fn conv_kind(env: &Env, c: &Conv) -> Kind {
     block_args(env, pad_args(kind, &pads))
 }
 
-/// The blocks of the result and of operand 0, if the result is in blocks.
+/// The blocks of the result and of operand 0, if one of them is in blocks.
 pub(super) fn block_args(env: &Env, kind: Kind) -> Kind {
-    let Some(block) = env.layout.block() else {
+    let blocks = [env.layout, env.operand(0).layout()].map(|l| l.block());
+    if blocks == [None, None] {
         return kind;
-    };
-    let kind = kind.arg("block", block);
-    kind.arg("in_block", env.operand(0).layout().block().unwrap_or(1))
+    }
+    let [block, in_block] = blocks.map(|b| b.unwrap_or(1));
+    kind.arg("block", block).arg("in_block", in_block)
 }
 
 /// n, c, the spatial sizes (d, h, w), k and the kernel sizes (q, r, s).

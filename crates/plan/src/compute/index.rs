@@ -5,6 +5,7 @@
 
 use super::movement::kind;
 use super::{Axes, Env, Kind};
+use graph::EvenIndices;
 use graph::ops::{Combine, Gather, GatherElements, GatherNd, ScatterElements, ScatterNd};
 use ir::names::MAIN;
 use ir::{BufferId, DType, Expr, ProgramBuilder};
@@ -18,12 +19,24 @@ fn position(env: &Env, operand: usize, index: Expr, n: i64) -> Expr {
     Expr::select(index.clone().lt(0), &index + n, index)
 }
 
+/// Where an element along the axes of evenly stepping indices is.
+fn even_place(even: &EvenIndices, axes: &[Expr]) -> Expr {
+    let moved = axes.iter().zip(&even.steps).filter(|(_, step)| **step != 0);
+    let moved = moved.map(|(i, step)| i * *step).reduce(|a, b| a + &b);
+    moved.map_or_else(|| Expr::int(even.first), |moved| moved + even.first)
+}
+
 pub(super) fn gather(env: &Env, b: &mut ProgramBuilder, g: Gather) -> (BufferId, Kind) {
-    let (x, indices) = (env.operand(0), env.operand(1));
-    let (rank, n) = (indices.shape().len(), x.shape()[g.axis]);
+    let x = env.operand(0);
+    let n = x.shape()[g.axis];
+    let even = EvenIndices::of_gather(env.model, env.node);
+    let rank = env.shape.len() + 1 - x.shape().len();
     let result = env.map(b, |p| {
-        let index = indices.at(p.index[g.axis..g.axis + rank].to_vec());
-        let pick = position(env, 1, index, n);
+        let along = &p.index[g.axis..g.axis + rank];
+        let pick = match &even {
+            Some(even) => even_place(even, along),
+            None => position(env, 1, env.operand(1).at(along.to_vec()), n),
+        };
         let (before, after) = (&p.index[..g.axis], &p.index[g.axis + rank..]);
         x.at([before, &[pick], after].concat())
     });

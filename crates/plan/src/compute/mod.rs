@@ -38,7 +38,7 @@ use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
 use super::layout::{Choice, Layout};
 use graph::ops::Op;
-use graph::{Model, Node, Users, ValueId};
+use graph::{EvenIndices, Model, Node, Users, ValueId};
 use ir::names::{MAIN, OUT, image};
 use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, Expr, Program, ProgramBuilder};
@@ -396,6 +396,9 @@ impl<'a> Env<'a> {
             let Some(v) = v.filter(|v| !model[*v].ty().is_empty()) else {
                 continue;
             };
+            if i == 1 && EvenIndices::of_gather(model, node).is_some() {
+                continue;
+            }
             let name = match names.get(i) {
                 Some(name) if operands.len() == i => (*name).to_string(),
                 _ => format!("X{}", i.max(operands.len())),

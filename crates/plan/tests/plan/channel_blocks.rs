@@ -368,3 +368,30 @@ fn operands_of_fewer_axes_keep_their_channels() {
     m.add_output(z);
     judge_both(&m);
 }
+
+/// A few maps of an image in blocks lie plain: each is a sum over vectors of channels.
+#[test]
+fn few_maps_are_not_in_blocks() {
+    for (channels, maps) in [(8, 1), (10, 1), (8, 2)] {
+        let mut m = Model::new("head", 0);
+        let mut x = m.add_input("x", DType::F32, &[2, 8, 5, 7]);
+        for (seed, shape) in [[channels, 8, 3, 3], [maps, channels, 3, 3]]
+            .iter()
+            .enumerate()
+        {
+            let w = m.add_constant("w", random(shape, seed as u64));
+            let conv = Conv {
+                pads: vec![(1, 1); 2],
+                ..convolution(2, 1, 1, 1)
+            };
+            x = m.add("conv", Op::Conv(conv), &[x, w]).unwrap();
+        }
+        m.add_output(x);
+        let plan = judge_both(&m);
+        let mut expected = vec!["layout_transform", "conv2d", "conv2d"];
+        if maps > 1 {
+            expected.push("layout_transform");
+        }
+        assert_eq!(kinds(&plan), expected, "{plan}");
+    }
+}

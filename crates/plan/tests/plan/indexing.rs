@@ -223,3 +223,24 @@ fn angles_and_bits() {
         }
     }
 }
+
+/// Windows of a sequence, written as a gather: their places are computed, and no index is read.
+#[test]
+fn a_gather_of_windows_reads_no_indices() {
+    let windows = |step: i64| {
+        let at: Vec<i64> = (0..3)
+            .flat_map(|i| (0..4).map(move |j| i * step + j - 8))
+            .collect();
+        let gather = Op::Gather(Gather { axis: 1 });
+        let operands = [
+            input(&[2, 8, 3]),
+            Operand::Constant(Tensor::from_slice(&[3, 4], &at)),
+        ];
+        judge_both(&single(gather, &operands))
+    };
+    for step in [0, 1, 2] {
+        let plan = windows(step);
+        let read = plan.tasks.iter().map(|t| t.program.params.len());
+        assert_eq!(read.collect::<Vec<_>>(), [2], "{plan}");
+    }
+}

@@ -7,6 +7,7 @@
 
 use super::copies::{STRIDED_USES, uses_of};
 use super::lanes;
+use super::surround::is_window;
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{Nest, nests};
@@ -14,6 +15,9 @@ use ir::{BlockId, CpuTarget, DType, LoopId, Role};
 
 /// Vectors of terms, at least: adding the lanes up takes a few of them.
 const FEWEST_VECTORS: i64 = 2;
+/// Vectors of terms of a window from which adding the lanes up takes less than a copy of the image
+/// does. Chosen by hand.
+const MANY_VECTORS: i64 = 8;
 
 /// Terms that lanes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +30,13 @@ pub struct Dots {
 pub fn wanted(facts: &Reduction, target: &CpuTarget) -> Option<Dots> {
     let (lanes, _) = lanes::choose(facts, &[]).ok()?;
     let width = target.lanes(DType::F32);
+    let terms = facts.axes.iter().filter(|a| a.class == Class::Reduction);
+    let terms: i64 = terms.map(|a| a.extent).product();
     let in_strides = |o: &&Access| {
         let contiguous = matches!(o.strides[lanes], Stride::Elements(0 | 1));
-        o.role != Role::Constant && !contiguous && uses_of(facts, o) < STRIDED_USES
+        let window = terms >= MANY_VECTORS * width && is_window(facts, o);
+        let seldom = uses_of(facts, o) < STRIDED_USES || window;
+        o.role != Role::Constant && !contiguous && seldom
     };
     // Other operands are copied or packed for the lanes, if they lie in strides.
     let readable = |at: usize| {
@@ -38,8 +46,10 @@ pub fn wanted(facts: &Reduction, target: &CpuTarget) -> Option<Dots> {
         };
         facts.operands.iter().all(ready)
     };
-    let long =
-        |a: &Axis| a.class == Class::Reduction && a.whole && a.extent >= FEWEST_VECTORS * width;
+    let long = |a: &Axis| {
+        let row = a.class == Class::Reduction && a.whole && a.extent >= width;
+        row && terms >= FEWEST_VECTORS * width
+    };
     let along = |o: &Access| {
         let mut axes = facts.axes.iter().enumerate().filter(|(_, a)| long(a));
         let found = axes.find(|(at, _)| o.strides[*at] == Stride::Elements(1));
@@ -54,7 +64,10 @@ pub fn wanted(facts: &Reduction, target: &CpuTarget) -> Option<Dots> {
 
 /// Gives every lane its terms; the block of what the lanes sum, and all nests as they are then.
 pub fn cut(d: &mut Draft, dots: Dots) -> Written<(BlockId, Vec<Nest>)> {
-    let [_, lane] = d.split(dots.terms, [REST, given(dots.width)])?;
+    let lane = match d.program().loop_(dots.terms).extent == dots.width {
+        true => dots.terms,
+        false => d.split(dots.terms, [REST, given(dots.width)])?[1],
+    };
     let partial = d.rfactor(lane)?;
     Ok((partial, nests(d.program())))
 }
