@@ -405,7 +405,11 @@ fn quotient_bounds(op: BinaryOp, x: Interval, y: Interval) -> Option<Interval> {
     match op {
         // A shift by less than 0, or by the width or more, gives 0.
         BinaryOp::Shr if x.lo >= 0 => Some(Interval {
-            lo: if y.lo < 0 { 0 } else { op.bits(x.lo, y.hi, DType::I64) },
+            lo: if y.lo < 0 {
+                0
+            } else {
+                op.bits(x.lo, y.hi, DType::I64)
+            },
             hi: op.bits(x.hi, y.lo.max(0), DType::I64),
         }),
         // Monotonic in each operand while the divisor keeps its sign.

@@ -241,7 +241,10 @@ impl UnaryOp {
     /// Whether it is computed by a polynomial or worse, not by an instruction.
     pub const fn is_transcendental(self) -> bool {
         use UnaryOp::{Abs, Bits, Ceil, Floor, Neg, Not, Round, Rsqrt, Sqrt};
-        !matches!(self, Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil | Bits)
+        !matches!(
+            self,
+            Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil | Bits
+        )
     }
 
     /// The name in the text form.

@@ -220,7 +220,11 @@ impl Source<'_> {
             true => winners::order_of(&own),
             false => own.cast(DType::I64),
         };
-        let order = if self.t.largest { order } else { Expr::int(-1) - order };
+        let order = if self.t.largest {
+            order
+        } else {
+            Expr::int(-1) - order
+        };
         let inside = i.clone().lt(self.n);
         Expr::select(inside, winners::key(order, i), winners::none())
     }
