@@ -500,16 +500,16 @@ impl<'a> Emitter<'a> {
         }
         self.frame().vars.push((l.var, i));
         let exit = self.new_block(&format!("{name}.end"));
-        let conditions = l.ends_without();
-        let ended = conditions.into_iter().reduce(|a, b| a.and(b)).map(|cond| {
+        let ending = l.ending();
+        let ended = ending.as_ref().map(|ending| {
             self.begin_other();
-            let c = self.expr(&cond, &mut Scope::new(None)).value;
+            let c = self.expr(&ending.condition, &mut Scope::new(None)).value;
             let (go_on, from) = (self.new_block("then"), self.b.current_block());
             self.b.branch_if(c, go_on, exit);
             self.b.position_at_end(go_on);
             from
         });
-        self.stmts(body);
+        self.stmts(ending.as_ref().map_or(body, |e| &e.body));
         self.frame().vars.pop();
         self.locate();
         let next = self.b.op(Op::Add, i, self.index(1));

@@ -13,7 +13,7 @@ const N: i64 = 4096;
 fn unary(op: UnaryOp, dtype: DType) -> Flat {
     let mut f = Flat::new();
     let x = f.buffer(dtype, N, BufferPlace::Input);
-    let y = f.buffer(dtype, N, BufferPlace::Output);
+    let y = f.buffer(op.result(dtype), N, BufferPlace::Output);
     let (i, l) = (f.var(), f.var());
     let at = Expr::var(i) * 16 + Expr::var(l);
     let value = Expr::unary(op, Expr::load(x, [at.clone()]));
@@ -338,6 +338,19 @@ fn pow_keeps_its_bounds() {
                 let near = e != 0.0 && ((a - e) / e).abs() <= *bound;
                 assert!(same || near, "{b}^{p} = {a}, not {e}");
             }
+        }
+    }
+}
+
+#[test]
+fn bits_are_those_of_the_float() {
+    for target in host_targets() {
+        let x = inputs(DType::F32, -10.0, 10.0, &[-0.0, f64::INFINITY]);
+        let mut args = [x.clone(), Tensor::zeros(DType::I32, &[N as usize])];
+        assert_eq!(unary(UnaryOp::Bits, DType::F32).run(&target, &mut args), 0);
+        for i in 0..N as usize {
+            let bits = (x.get_f64(i) as f32).to_bits() as i32;
+            assert_eq!(args[1].get_i64(i), i64::from(bits));
         }
     }
 }

@@ -172,20 +172,30 @@ pub struct FlatLoop {
     pub body: Vec<Stmt>,
 }
 
+/// How a loop ends by data.
+pub struct Ending {
+    /// The loop ends where it fails.
+    pub condition: Expr,
+    /// What an iteration does where it holds.
+    pub body: Vec<Stmt>,
+}
+
 impl FlatLoop {
-    /// Conditions without which the loop ends: each loads what the data decide, and once it fails it fails for all later
+    /// A condition without which the loop ends: it loads what the data decide, and once it fails it fails for all later
     /// iterations, since the loop does nothing else that could change it.
-    pub fn ends_without(&self) -> Vec<Expr> {
+    pub fn ending(&self) -> Option<Ending> {
         let [
             Stmt::If {
-                cond, otherwise, ..
+                cond,
+                then,
+                otherwise,
             },
         ] = &self.body[..]
         else {
-            return vec![];
+            return None;
         };
         if self.parallel || !otherwise.is_empty() || !cond.loads() {
-            return vec![];
+            return None;
         }
         let stays_false = |c: &Expr| match c.kind() {
             _ if !c.uses_var(self.var) => true,
@@ -194,9 +204,19 @@ impl FlatLoop {
             }
             _ => false,
         };
-        let mut all = crate::nest::conjuncts(cond);
-        all.retain(|c| c.loads() && stays_false(c));
-        all
+        let all = crate::nest::conjuncts(cond);
+        let (ends, rest): (Vec<Expr>, Vec<Expr>) =
+            all.into_iter().partition(|c| c.loads() && stays_false(c));
+        let body = match crate::nest::conjunction(rest) {
+            Some(cond) => vec![Stmt::If {
+                cond,
+                then: then.clone(),
+                otherwise: vec![],
+            }],
+            None => then.clone(),
+        };
+        let condition = crate::nest::conjunction(ends)?;
+        Some(Ending { condition, body })
     }
 }
 

@@ -110,8 +110,16 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     let [batch, classes, count] = shape[..] else {
         return Problem::unsupported(format!("its scores are {}", n.ty(scores)));
     };
-    let most = n.constant_scalar(2, "number of boxes")?.unwrap_or(0.0);
-    let most = (most.max(0.0) as usize).min(count);
+    // Where the data decide how many, all boxes are the bound.
+    let limit = n.optional(2);
+    let open = limit.filter(|v| n.model.constant(*v).is_none());
+    let most = match open {
+        Some(_) => count,
+        None => {
+            let most = n.constant_scalar(2, "number of boxes")?.unwrap_or(0.0);
+            (most.max(0.0) as usize).min(count)
+        }
+    };
     let most = most.min(n.wanted.unwrap_or(usize::MAX));
     if most == 0 || n.ty(scores).is_empty() {
         let none = Tensor::zeros(DType::I64, &[0, 3]);
@@ -148,7 +156,12 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     n.take_elements(&[all, 2])?;
     let zero = n.number(0);
     let before = n.binary(Binary::Less, picks, zero)?;
-    let taken = n.unary(Unary::Not, before)?;
+    let mut taken = n.unary(Unary::Not, before)?;
+    if let Some(count) = open {
+        let count = n.reshape(count, vec![])?;
+        let wanted = n.is_live(Extent { axis: 2, count }, &[batch, classes, most])?;
+        taken = n.binary(Binary::And, taken, wanted)?;
+    }
     let taken = n.reshape(taken, vec![all])?;
     let picks = n.reshape(picks, vec![all, 1])?;
     let chosen = n.positions(taken)?;

@@ -167,6 +167,41 @@ fn suppression_chooses_as_many_boxes_as_are_read() {
 }
 
 #[test]
+fn suppression_chooses_as_many_boxes_as_the_data_say() {
+    let boxes: Vec<f32> = (0..4)
+        .flat_map(|i| [i, i, i + 1, i + 1])
+        .map(|v| v as f32)
+        .collect();
+    let constants = vec![
+        floats("boxes", &[1, 4, 4], &boxes),
+        floats("overlap", &[1], &[0.5]),
+    ];
+    let nodes = vec![
+        node("ReduceMax", &["x"], &["top"], vec![int("keepdims", 0)]),
+        node("Cast", &["top"], &["most"], vec![int("to", 7)]),
+        node(
+            "NonMaxSuppression",
+            &["boxes", "x", "most", "overlap"],
+            &["chosen"],
+            vec![],
+        ),
+    ];
+    let file = model(&[1, 2, 4], nodes, &["chosen"], constants);
+    let chosen = |scores: [f32; 8]| {
+        let x = Tensor::from_slice(&[1, 2, 4], &scores);
+        results(&file, &x)[0].clone()
+    };
+    is(
+        &chosen([2.5, 0.8, 0.3, 0.9, 0.1, 0.2, 0.4, 0.3]),
+        &[4, 3],
+        &[0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 0.0, 1.0, 2.0, 0.0, 1.0, 3.0],
+    );
+    is(&chosen([-1.5; 8]), &[0, 3], &[]);
+    let all = chosen([9.0; 8]);
+    assert_eq!(all.shape(), [8, 3]);
+}
+
+#[test]
 fn both_branches_of_an_open_condition_are_computed() {
     let branch = |op: &str, inputs: &[&str]| GraphProto {
         name: Some("branch".into()),

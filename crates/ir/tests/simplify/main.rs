@@ -8,7 +8,7 @@ use ir::simplify::{
     rules::{RULES, rules_for},
     simplify,
 };
-use ir::{BufferId, DType, Expr, UnaryOp, VarId};
+use ir::{BinaryOp, BufferId, DType, Expr, UnaryOp, VarId};
 use rand::Rng;
 use random::{Random, same, values};
 use std::collections::BTreeMap;
@@ -117,6 +117,23 @@ fn bounds_hold_every_value() {
         tight += usize::from(found.contains(&b.lo) && found.contains(&b.hi));
     }
     assert!(tight > 3000, "both ends were met only {tight} times");
+}
+
+#[test]
+fn what_the_data_decide_has_the_bounds_that_an_operator_gives_it() {
+    let r = &extents([4, 4, 8, 56, 3]);
+    let data = Expr::load(BufferId(0), vec![v(0)]);
+    let between = |e: &Expr, lo: i64, hi: i64| assert_eq!(bounds(e, r), Some(Interval { lo, hi }));
+    between(&data.clone().max(0).min(9), 0, 9);
+    between(&data.clone().min(v(2)).max(-3), -3, 7);
+    assert_eq!(bounds(&data.clone().max(0), r), None);
+    let and = |a: &Expr, b: Expr| Expr::binary(BinaryOp::BitAnd, a, b);
+    between(&and(&data, v(3)), 0, 55);
+    assert_eq!(bounds(&and(&data, Expr::int(-2)), r), None);
+    let shifted = |by: Expr| Expr::binary(BinaryOp::Shr, v(3) + 8, by);
+    between(&shifted(v(4)), 2, 63);
+    between(&shifted(v(4) - 1), 0, 63);
+    between(&shifted(v(3) + 2), 0, 15);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn sides(centred: bool, at: impl Fn(i64) -> Expr, half: &Expr) -> [Expr; 5] {
         let reach = at(i + 2) * half;
         [at(i) - &reach, at(i) + reach]
     };
-    let corners = |i: i64| [at(i).min(at(i + 2)), at(i).max(at(i + 2))];
+    let corners = |i: i64| [lesser(&at(i), &at(i + 2)), greater(&at(i), &at(i + 2))];
     let [[left, right], [low, high]] = match centred {
         true => [centre(0), centre(1)],
         false => [corners(1), corners(0)],
@@ -146,11 +146,21 @@ fn sides(centred: bool, at: impl Fn(i64) -> Expr, half: &Expr) -> [Expr; 5] {
     [left, right, low, high, area]
 }
 
+/// The lesser of two numbers. Minimum and maximum would ask for what is no number.
+fn lesser(a: &Expr, b: &Expr) -> Expr {
+    Expr::select(a.clone().lt(b), a.clone(), b.clone())
+}
+
+fn greater(a: &Expr, b: &Expr) -> Expr {
+    Expr::select(b.clone().lt(a), a.clone(), b.clone())
+}
+
 /// Intersection over union.
 fn overlap(one: &[Expr; 5], other: &[Expr; 5], dtype: DType) -> Expr {
     let common = |d: usize| {
-        let high = one[d + 1].clone().min(&other[d + 1]);
-        (high - one[d].clone().max(&other[d])).max(Expr::constant(0.0, dtype))
+        let high = lesser(&one[d + 1], &other[d + 1]);
+        let reach = high - greater(&one[d], &other[d]);
+        greater(&reach, &Expr::constant(0.0, dtype))
     };
     let both = common(0) * common(2);
     &both / (&one[4] + &other[4] - &both)

@@ -2,13 +2,16 @@
 //!
 //! A tree of winners has the best element of a line at its root. Taking that one out computes one node of each level, so
 //! only elements that are asked for are put in order. Each element is one i64, its key: what it is ordered by, and
-//! behind that its number, so that equal ones come in order. A level is then the greater of two keys everywhere.
+//! behind that its number, so that equal ones come in order. A node is then the greatest of some keys.
 
 use super::Axes;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, UnaryOp, Write};
 
 /// Bits of a key behind what it is ordered by.
 const NUMBER: i64 = 1 << 32;
+
+/// How many nodes have one above them. Fewer steps lead to the root than with 2, and each waits for two comparisons.
+const FAN: i64 = 4;
 
 /// The key of what is no element: behind all others.
 pub(super) fn none() -> Expr {
@@ -45,8 +48,8 @@ pub(super) struct Elements<'a> {
     pub key: &'a dyn Fn(&[Expr], &Expr) -> Expr,
 }
 
-/// A level has half the nodes of the one below, and lies before it: the level with m nodes begins at m - 1. Its node x
-/// is the better one of the nodes x and x + m below it. The leaves are the elements.
+/// The level with m nodes begins at m, and the root is 1. Node x of a level is the best of the nodes x, x + m, ... below
+/// it. The leaves are the elements.
 pub(super) struct Winners {
     lines: Axes,
     leaves: i64,
@@ -86,7 +89,8 @@ impl Winners {
     /// The tree of all elements, of which `most` are taken at most.
     pub fn of(b: &mut ProgramBuilder, elements: &Elements, most: i64) -> Winners {
         let lines = &elements.lines;
-        let leaves = (elements.count as u64).next_power_of_two().max(2) as i64;
+        let levels = ((elements.count as u64).next_power_of_two().ilog2()).div_ceil(FAN.ilog2());
+        let leaves = FAN.pow(levels.max(1));
         let with = |n: i64| Axes([&lines.0[..], &[("x".to_string(), n)]].concat());
         let own = |o: &[Expr]| {
             let (x, line) = o.split_last().expect("a node has a number");
@@ -94,25 +98,24 @@ impl Winners {
         };
         let placed = |o: &[Expr], m: i64| {
             let (x, line) = own(o);
-            at(&line, x + (m - 1))
+            at(&line, x + m)
         };
         let mut shape: Vec<i64> = lines.0.iter().map(|(_, n)| *n).collect();
-        shape.push(2 * leaves - 1);
+        shape.push(2 * leaves);
         let keys = b.compute_into("keys", &with(leaves).list(), &shape, |o| {
             let (x, line) = own(o);
             (placed(o, leaves), (elements.key)(&line, &x))
         });
         let (mut m, mut below) = (leaves, None);
         while m > 1 {
-            m /= 2;
+            m /= FAN;
             let axes = with(m);
             let level = b.compute(&format!("level{m}"), &axes.list(), |o| {
                 let (x, line) = own(o);
-                let [one, other] = [x.clone(), x + m].map(|x| match below {
-                    Some(below) => Expr::load(below, at(&line, x)),
-                    None => (elements.key)(&line, &x),
-                });
-                one.max(other)
+                best_of(|i| match below {
+                    Some(below) => Expr::load(below, at(&line, x.clone() + i * m)),
+                    None => (elements.key)(&line, &(x.clone() + i * m)),
+                })
             });
             b.update(&format!("placed{m}"), keys, (&axes.list(), &[]), |o, _| {
                 (placed(o, m), Expr::load(level, o.to_vec()))
@@ -140,20 +143,21 @@ impl Winners {
         (from, count): (i64, i64),
         goes_on: Option<GoesOn<'_>>,
     ) {
-        let steps = [("box", count), ("level", i64::from(self.leaves.ilog2()))];
+        let steps = [("box", count), ("level", i64::from(self.leaves.ilog(FAN)))];
         let lines = self.lines.list();
         b.updates(&format!("take{from}"), (&lines, &steps), |o, t| {
             let (place, level) = (t[0].clone() + from, t[1].clone());
-            let best = Expr::load(self.keys, at(o, 0));
+            let best = Expr::load(self.keys, at(o, 1));
             let taken = number(&best);
-            let m = Expr::binary(BinaryOp::Shr, Expr::int(self.leaves / 2), level);
+            let bits = level * i64::from(FAN.ilog2());
+            let m = Expr::binary(BinaryOp::Shr, Expr::int(self.leaves / FAN), bits);
             let x = Expr::binary(BinaryOp::BitAnd, &taken, m.clone() - 1);
-            let node = |times: i64| {
-                let node = Expr::load(self.keys, at(o, m.clone() * times - 1 + &x));
+            let node = best_of(|i| {
+                let node = Expr::load(self.keys, at(o, m.clone() * (FAN + i) + &x));
                 Expr::select(node.clone().lt(&best), node, none())
-            };
+            });
             let writes = vec![
-                (self.keys, at(o, m.clone() - 1 + &x), node(2).max(node(3))),
+                (self.keys, at(o, m + &x), node),
                 (self.order, at(o, place.clone()), taken),
                 (self.taken, o.to_vec(), place + 1),
             ];
@@ -163,6 +167,13 @@ impl Winners {
             }
         });
     }
+}
+
+/// The best of the nodes that have one above them: two by two, so that no comparison waits for more than one.
+fn best_of(node: impl Fn(i64) -> Expr) -> Expr {
+    let all = (0..FAN).map(node).collect::<Vec<_>>();
+    let pairs = all.chunks(2).map(|pair| pair[0].clone().max(&pair[1]));
+    pairs.reduce(|a, b| a.max(b)).expect("there are nodes")
 }
 
 fn write((buffer, indices, value): Written) -> Write {
