@@ -3,7 +3,7 @@
 
 use crate::judge::{judge_both, kinds};
 use graph::Model;
-use graph::ops::{Conv, Op, Transpose, Unary};
+use graph::ops::{Conv, Op, Reshape, Transpose, Unary};
 use tensor::DType;
 
 /// The sum over images of so many maps times so many channels, of images that a kernel made.
@@ -50,5 +50,56 @@ fn images_are_read_as_they_lie() {
             };
             assert_eq!(plan.conversions, expected, "{plan}");
         }
+    }
+}
+
+/// The windows of each channel of two images that kernels made, by a depthwise convolution in
+/// blocks before it.
+fn depthwise_gradient(channels: usize, stride: usize) -> Model {
+    let mut m = Model::new("depthwise gradient", 0);
+    let size = (8 + 2 - 3) / stride + 1;
+    let shape = [2, channels, 8, 8];
+    let own = |strides: usize| {
+        Op::Conv(Conv {
+            strides: vec![strides; 2],
+            dilations: vec![1; 2],
+            pads: vec![(1, 1); 2],
+            groups: channels,
+        })
+    };
+    let x = m.add_input("x", DType::F32, &shape);
+    let w = m.add_input("w", DType::F32, &[channels, 1, 3, 3]);
+    let x = m.add("image", own(1), &[x, w]).unwrap();
+    let dy = m.add("gradient", own(stride), &[x, w]).unwrap();
+    let mut side = |v, size: usize| {
+        let shape = vec![1, 2 * channels, size, size];
+        m.add("side", Op::Reshape(Reshape { shape }), &[v]).unwrap()
+    };
+    let (image, maps) = (side(x, 8), side(dy, size));
+    let perm = vec![1, 0, 2, 3];
+    let maps = m
+        .add("maps", Op::Transpose(Transpose { perm }), &[maps])
+        .unwrap();
+    let conv = Conv {
+        strides: vec![1; 2],
+        dilations: vec![stride; 2],
+        pads: vec![(1, 1); 2],
+        groups: 2 * channels,
+    };
+    let taps = m.add("taps", Op::Conv(conv), &[image, maps]).unwrap();
+    m.add_output(taps);
+    m
+}
+
+#[test]
+fn windows_of_depthwise_gradients_are_read_as_they_lie() {
+    for stride in [1, 2] {
+        // Blocks that hold channels of one image: the operand and the result are converted.
+        let plan = judge_both(&depthwise_gradient(8, stride));
+        assert_eq!(plan.conversions, 2, "{plan}");
+        assert_eq!(kinds(&plan).len(), 5, "{plan}");
+        // Blocks that end with an image: both images are read plain.
+        let plan = judge_both(&depthwise_gradient(6, stride));
+        assert!(!kinds(&plan).contains(&"transpose"), "{plan}");
     }
 }

@@ -184,7 +184,9 @@ fn transposed() -> Vec<Transposed> {
 #[test]
 fn transposed_convolutions_of_every_rank() {
     for t in transposed() {
-        for (channels, maps, groups) in [(8, 8, 1), (6, 5, 1), (16, 8, 2), (8, 16, 2)] {
+        let whole = [(8, 8, 1), (6, 5, 1), (16, 8, 2), (8, 16, 2)];
+        let depthwise = [(8, 8, 8), (6, 6, 6)];
+        for (channels, maps, groups) in whole.into_iter().chain(depthwise) {
             let plan = judge_both(&t.model(channels, maps, groups));
             let name = format!("conv{}d_transpose", t.strides.len());
             let expected = ["layout_transform", &name, "layout_transform"];

@@ -652,3 +652,36 @@ fn reductions_compute_the_terms_that_they_alone_read() {
     shared.add_output(square);
     assert_eq!(kinds(&judge_both(&shared)), ["elementwise", "reduce_sum"]);
 }
+
+/// The variances of images over their pixels, of so many channels that a convolution made.
+fn variances(channels: usize) -> Model {
+    let mut m = Model::new("variances", 0);
+    let x = m.add_input("x", DType::F32, &[2, 8, 5, 6]);
+    let x = conv(&mut m, "image", x, channels, 1);
+    let mean = |m: &mut Model, x| {
+        let reduce = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![2, 3],
+            keepdims: true,
+        };
+        m.add("mean", Op::Reduce(reduce), &[x]).unwrap()
+    };
+    let middle = mean(&mut m, x);
+    let apart = m.add("apart", Op::Binary(Binary::Sub), &[x, middle]);
+    let apart = apart.unwrap();
+    let square = m.add("square", Op::Binary(Binary::Mul), &[apart, apart]);
+    let variance = mean(&mut m, square.unwrap());
+    m.add_output(variance);
+    m
+}
+
+#[test]
+fn reductions_over_pixels_compute_terms_of_images_in_blocks() {
+    // Also where the last block is not full.
+    for channels in [8, 6] {
+        let plan = judge_both(&variances(channels));
+        let reductions = kinds(&plan).iter().filter(|k| **k == "reduce_mean").count();
+        assert_eq!(reductions, 2, "{plan}");
+        assert!(!kinds(&plan).contains(&"elementwise"), "{plan}");
+    }
+}
