@@ -39,6 +39,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             None => e.into(),
         })?;
     let runner = runner(a)?;
+    reads(&runner, &a.artifact)?;
     let name = variants.models()[0].name().to_string();
     let out = a.out.clone().unwrap_or_else(|| {
         let safe = npy_file_name(&name, &mut BTreeSet::new());
@@ -89,6 +90,21 @@ fn runner(a: &Args) -> Result<PathBuf> {
         Error::new("the program tunesmith-run is not beside this one")
             .help("build it with `cargo build --release -p deploy`, or name it with --runner FILE")
     })
+}
+
+/// Refuses a program that starts here and does not read the model: that of another version would fail on the other machine.
+/// A program for another processor does not start here, so nobody asks it.
+fn reads(runner: &Path, artifact: &Path) -> Result<()> {
+    let asked = Command::new(runner).arg("info").arg(artifact).output();
+    let Some(out) = asked.ok().filter(|out| !out.status.success()) else {
+        return Ok(());
+    };
+    let said = String::from_utf8_lossy(&out.stderr);
+    let why = said.lines().next().unwrap_or("it says nothing");
+    let why = why.trim_start_matches("error: ");
+    let (runner, artifact) = (runner.display(), artifact.display());
+    let what = format!("{runner} does not read {artifact}: {why}");
+    Err(Error::new(what).help("build it anew with `cargo build --release -p deploy`"))
 }
 
 fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<()> {

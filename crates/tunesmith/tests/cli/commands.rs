@@ -5,6 +5,7 @@ use super::program::{OP, TRIALS, place, tuned};
 use graph::{Keep, evaluate};
 use onnx::ImportOptions;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use tempfile::tempdir;
 use tensor::{Fill, Tensor, compare, fill_tensor, read_npy_file, write_npy_file};
@@ -687,4 +688,15 @@ fn a_packed_model_has_all_that_the_other_machine_needs() {
         &["there is no file none", "--runner"],
     );
     says(&p.error(&["pack", "none.tsm"]), &["none.tsm"]);
+    // A program of another version.
+    let old = folder.path().join("old");
+    let script = "#!/bin/sh\necho 'error: it reads versions 5 to 6' >&2\nexit 1\n";
+    std::fs::write(&old, script).unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let old = ["pack", &t.artifact, "--runner", "./old", "--out", "x"];
+    says(
+        &p.error(&old),
+        &["./old does not read", "versions 5 to 6", "deploy"],
+    );
+    assert!(!folder.path().join("x").exists());
 }
