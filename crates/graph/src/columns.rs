@@ -91,13 +91,6 @@ fn parts(model: &Model, id: NodeId) -> Option<Vec<Part>> {
             let (start, size) = (s.starts[axis], s.sizes[axis]);
             (whole && size > 0).then(|| vec![Part { axis, start, size }])
         }
-        Op::Gather(g) => {
-            let index = model.constant(node.input(1)?).filter(|t| t.len() == 1)?;
-            let extent = i64::try_from(shape[g.axis]).ok().filter(|n| *n > 0)?;
-            let start = usize::try_from(index.get_i64(0).rem_euclid(extent)).ok()?;
-            let (axis, size) = (g.axis, 1);
-            Some(vec![Part { axis, start, size }])
-        }
         _ => None,
     }
 }

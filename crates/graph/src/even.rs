@@ -6,7 +6,7 @@
 //! by indices of several axes stay gathers: whoever computes them asks [`EvenIndices`] for the element's place.
 
 use crate::model::{Model, Node, Rewrite, ValueId};
-use crate::ops::{Combine, Concat, Op, Slice};
+use crate::ops::{Combine, Concat, Op, Reshape, Slice};
 use std::convert::Infallible;
 use tensor::{Tensor, row_major_strides};
 
@@ -71,20 +71,30 @@ pub(crate) fn without_even_indices(model: &Model) -> Model {
     model
 }
 
-/// What indices of one axis gather.
+/// What indices along one axis gather. They may have more axes, of extent 1, or none.
 fn slice(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
     let Op::Gather(g) = node.op else {
         return None;
     };
     let even = EvenIndices::of_gather(r.source, node)?;
-    let [step] = even.steps[..] else {
+    let indices = r.source[node.input(1)?].shape().iter();
+    let mut long = indices.zip(&even.steps).filter(|(n, _)| **n > 1);
+    let (size, step) = long.next().map_or((1, 1), |(n, step)| (*n, *step));
+    if step == 0 || long.next().is_some() {
         return None;
-    };
-    let size = r.source[node.output()].shape()[g.axis];
-    let step = if size == 1 { 1 } else { step };
+    }
     let x = r.operands(node)[0]?;
-    let part = (even.first as usize, step, size);
-    (step != 0).then(|| part_along(r, node, (x, g.axis), part))
+    let part = part_along(r, node, (x, g.axis), (even.first as usize, step, size));
+    let shape = r.source[node.output()].shape().to_vec();
+    if r.target[part].shape() == shape {
+        return Some(part);
+    }
+    let reshape = Op::Reshape(Reshape { shape });
+    Some(
+        r.target
+            .add(&node.name, reshape, &[part])
+            .expect("the elements are the same"),
+    )
 }
 
 /// A copy of an operand, some of whose rows along the first axis are others.

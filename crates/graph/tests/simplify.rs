@@ -384,17 +384,21 @@ fn indexed(op: Op, x: &[usize], indices: &Tensor, updates: Option<&[usize]>) -> 
 
 #[test]
 fn indices_in_a_row_are_slices() {
-    let gathered = |indices: &[i64]| {
-        let indices = Tensor::from_slice(&[indices.len()], indices);
+    let gathered_as = |shape: &[usize], indices: &[i64]| {
+        let indices = Tensor::from_slice(shape, indices);
         let gather = Op::Gather(Gather { axis: 1 });
         names(&simplified(&indexed(gather, &[3, 9, 2], &indices, None)))
     };
+    let gathered = |indices: &[i64]| gathered_as(&[indices.len()], indices);
     assert_eq!(gathered(&[2, 3, 4]), ["slice"]);
     assert_eq!(gathered(&[1, 3, -4, 7]), ["slice"]);
     assert_eq!(gathered(&[8, 6, 4]), ["slice"]);
     assert_eq!(gathered(&[-1]), ["slice"]);
     assert_eq!(gathered(&[2, 3, 5]), ["gather"]);
     assert_eq!(gathered(&[2, 2]), ["gather"]);
+    assert_eq!(gathered_as(&[], &[-2]), ["slice", "reshape"]);
+    assert_eq!(gathered_as(&[1, 2], &[4, 6]), ["slice", "reshape"]);
+    assert_eq!(gathered_as(&[2, 2], &[1, 2, 3, 4]), ["gather"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 use super::cost::{DecidedTile, TileCost, TileSizes};
 use super::lanes::Lanes;
+use super::surround::is_window;
 use super::{Plan, TileLoops, window};
 use crate::analysis::{Access, Axis, Class};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
@@ -364,12 +365,24 @@ pub fn unroll_taps(
     // The rest of an axis of which a part is unrolled: the body is long without it.
     let rest = loops.terms.last() == Some(&taps);
     let long = (rest || plan.body > UNROLLED) && plan.body * extent > 2 * UNROLLED;
-    let default = if long { 1 } else { extent };
+    let default = if long || shares_vectors(plan) {
+        1
+    } else {
+        extent
+    };
     let by = d.choose("unroll_taps", &[1, extent], default);
     d.unroll_by(taps, by.value())?;
     let name = d.program().loop_(taps).name.clone();
     plan.applied("unroll", format!("{name} by {default}, by default"));
     Ok(Some((taps, by.value().into())))
+}
+
+/// Whether neighbouring taps read the same vectors of terms: as one body they would hold these in
+/// registers that the sums need.
+fn shares_vectors(plan: &Plan) -> bool {
+    let facts = &plan.facts;
+    let lanes_are_added = plan.out.is_some_and(|n| n.is_reduction);
+    lanes_are_added && facts.operands.iter().any(|o| is_window(facts, o))
 }
 
 /// Cuts the loops.
