@@ -3,6 +3,7 @@ programs and libraries that are not in the packages."""
 
 import doctest
 import os
+import pickle
 import tempfile
 import threading
 import time
@@ -34,7 +35,7 @@ class Packages(unittest.TestCase):
 
     def test_the_examples_of_the_docstrings_work(self):
         for module in (tunesmith, tunesmith_runtime):
-            names = {"path": self.path, "x": self.x}
+            names = {"path": self.path, "folder": self.folder.name, "x": self.x}
             failed, tried = doctest.testmod(module, extraglobs=names)
             self.assertGreater(tried, 0)
             self.assertEqual(failed, 0)
@@ -55,6 +56,23 @@ class Packages(unittest.TestCase):
             __dlpack_device__ = self.x.__dlpack_device__
 
         self.assertTrue(np.array_equal(y, self.model(ByDlpack())))
+
+    def test_a_model_is_saved_while_another_has_the_file_in_memory(self):
+        path = str(Path(self.folder.name) / "saved.tsm")
+        compiled = tunesmith.compile(OP, threads=1, defaults=True)
+        compiled.save(path)
+        loaded = tunesmith.load(path)
+        compiled.save(path)
+        self.assertTrue(np.array_equal(compiled(self.x), loaded(self.x)))
+        self.assertEqual(len(loaded.explain()["layers"]), 1)
+        self.assertEqual((bool(compiled.report), loaded.report), (True, {}))
+        temporary = Path(compiled.path)
+        del compiled
+        self.assertFalse(temporary.parent.exists())
+        with self.assertRaisesRegex(tunesmith.LoadError, "cannot write"):
+            loaded.save(self.folder.name)
+        with self.assertRaisesRegex(TypeError, "pass its file"):
+            pickle.dumps(loaded)
 
     def test_memory_outlives_the_name_of_its_model(self):
         y = tunesmith.load(self.path, threads=1).output("y")

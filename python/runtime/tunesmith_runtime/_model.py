@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import shutil
 import time
 import weakref
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ._native import ArgumentError, Tensor, Value, native
+from ._native import ArgumentError, LoadError, Tensor, Value, native
 
 _BF16 = 16
 # NumPy has no bfloat16: its bits are those of an unsigned integer.
-_DTYPES = {
-    1: np.float32, 2: np.uint8, 3: np.int8, 6: np.int32, 7: np.int64, 9: np.bool_,
-    10: np.float16, 11: np.float64, _BF16: np.uint16,
+_DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.float32), 2: np.dtype(np.uint8), 3: np.dtype(np.int8), 6: np.dtype(np.int32),
+    7: np.dtype(np.int64), 9: np.dtype(np.bool_), 10: np.dtype(np.float16), 11: np.dtype(np.float64),
+    _BF16: np.dtype(np.uint16),
 }  # fmt: skip
-_NUMBERS = {np.dtype(dtype): number for number, dtype in _DTYPES.items()}
+_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
 
 
 class TensorInfo(NamedTuple):
     """What an input or an output is."""
 
     name: str
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
 
@@ -51,6 +54,7 @@ class Model:
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
         if threads is not None and threads < 0:
             raise ArgumentError(f"a model has at least one thread, not {threads}")
+        self.path = os.path.abspath(path)
         handle = ctypes.c_void_p()
         native.load(os.fsencode(path), threads or 0, ctypes.byref(handle))
         self._handle = handle
@@ -71,17 +75,17 @@ class Model:
     def _type(self, i: int) -> int:
         tensor = Tensor()
         native.input_tensor(self._handle, i, ctypes.byref(tensor))
-        return tensor.type
+        return int(tensor.type)
 
     def _tensor(self, describe: Any, i: int) -> TensorInfo:
         tensor = Tensor()
         describe(self._handle, i, ctypes.byref(tensor))
         shape = tuple(tensor.shape[: tensor.rank])
-        return TensorInfo(tensor.name.decode(), np.dtype(_DTYPES[tensor.type]), shape)
+        return TensorInfo(tensor.name.decode(), _DTYPES[tensor.type], shape)
 
     @property
     def name(self) -> str:
-        return native.name(self._handle).decode()
+        return str(native.name(self._handle).decode())
 
     @property
     def variants(self) -> list[str]:
@@ -100,7 +104,7 @@ class Model:
 
         return f"<Model {self.name}: {text(self.inputs)} -> {text(self.outputs)}>"
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """One inference on arrays by name: NumPy's, or any others that support DLPack or buffers.
 
         Of a model with several variants the one for the shapes of the inputs runs.
@@ -133,14 +137,14 @@ class Model:
         results = tuple(self.run({**given, **named}).values())
         return results[0] if len(results) == 1 else results
 
-    def input(self, name: str | int) -> np.ndarray:
+    def input(self, name: str | int) -> np.ndarray[Any, Any]:
         """The memory of an input of the selected variant: write to it, then `invoke`. No copy is made.
 
         `select` and `run` may select another variant: ask again then, as arrays of the earlier one are no inputs of it.
         """
         return self._memory(self.inputs, native.input, name)
 
-    def output(self, name: str | int) -> np.ndarray:
+    def output(self, name: str | int) -> np.ndarray[Any, Any]:
         """The memory of an output of the selected variant, which the next inference overwrites.
 
         `select` and `run` may select another variant: ask again then, as arrays of the earlier one are not written.
@@ -163,7 +167,22 @@ class Model:
         p50, p90, p99 = (float(np.percentile(taken, p)) for p in (50, 90, 99))
         return Latencies(p50, p90, p99, float(np.mean(taken)), min(taken), len(taken))
 
-    def _memory(self, tensors: list[TensorInfo], where: Any, name: str | int) -> np.ndarray:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Copies the file of the model, which must still be where it was loaded from."""
+        # Models that were loaded from a file of this name have it mapped: it must not change under them.
+        unfinished = f"{os.fspath(path)}.{os.getpid()}.tmp"
+        try:
+            shutil.copyfile(self.path, unfinished)
+            os.replace(unfinished, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise LoadError(f"cannot write {os.fspath(path)}: {error}") from error
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a model has memory and threads of its own: pass its file, and load it there")
+
+    def _memory(self, tensors: list[TensorInfo], where: Any, name: str | int) -> np.ndarray[Any, Any]:
         names = [t.name for t in tensors]
         if isinstance(name, str) and name not in names:
             raise ArgumentError(f"there is no `{name}`; there are {', '.join(names)}")
@@ -172,10 +191,10 @@ class Model:
         size = info.dtype.itemsize * int(np.prod(info.shape))
         memory = (ctypes.c_uint8 * size).from_address(where(self._handle, i))
         # The array keeps the model, whose memory it is.
-        memory._model = self
-        return np.frombuffer(memory, info.dtype).reshape(info.shape)
+        setattr(memory, "_model", self)
+        return np.frombuffer(memoryview(memory), info.dtype).reshape(info.shape)
 
-    def _array(self, name: str, value: Any) -> np.ndarray:
+    def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             value = np.from_dlpack(value)
         array = np.asarray(value)
@@ -190,19 +209,19 @@ class Model:
         # `ascontiguousarray` gives numbers an axis.
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
-    def _number(self, name: str, array: np.ndarray) -> int:
+    def _number(self, name: str, array: np.ndarray[Any, Any]) -> int:
         number, own = _NUMBERS[array.dtype], self._numbers.get(name)
         return own if own is not None and _DTYPES[own] == _DTYPES[number] else number
 
 
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return array.ctypes.data
 
 
-def _result(results: ctypes.c_void_p, i: int) -> tuple[str, np.ndarray]:
+def _result(results: ctypes.c_void_p, i: int) -> tuple[str, np.ndarray[Any, Any]]:
     value = Value()
     native.result(results, i, ctypes.byref(value))
-    shape, dtype = tuple(value.shape[: value.rank]), np.dtype(_DTYPES[value.type])
+    shape, dtype = tuple(value.shape[: value.rank]), _DTYPES[value.type]
     array = np.empty(shape, dtype)
     if array.nbytes:
         ctypes.memmove(_address(array), value.data, array.nbytes)

@@ -6,6 +6,7 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_void_p
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 
 class TunesmithError(Exception):
@@ -111,6 +112,10 @@ class _Native:
                 function.errcheck = self._check
             setattr(self, name, function)
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def _check(self, status: int, _function: object, _arguments: object) -> int:
         if status:
             raise _ERRORS.get(status, TunesmithError)(self.error().decode())
@@ -121,4 +126,4 @@ native = _Native()
 
 
 def version() -> str:
-    return native.version().decode()
+    return str(native.version().decode())

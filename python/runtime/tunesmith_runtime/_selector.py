@@ -93,7 +93,8 @@ class Selector:
         text = ctypes.c_void_p()
         native.selector_report(self._handle, ctypes.byref(text))
         try:
-            return json.loads(ctypes.string_at(text))
+            found: dict[str, Any] = json.loads(ctypes.string_at(text))
+            return found
         finally:
             native.text_free(text)
 

@@ -7,6 +7,9 @@
 >>> tuned = tunesmith.tune("op:dense(m=4,n=32,k=16)", threads=1, trials=3)
 >>> tuned.report["trials"]
 3
+>>> tuned.save(folder + "/tuned.tsm")
+>>> len(tunesmith.load(folder + "/tuned.tsm").explain()["layers"])
+1
 >>> tunesmith.check("op:dense(m=4,n=32,k=16)", threads=1)["ok"]
 True
 """
@@ -16,15 +19,13 @@ from tunesmith_runtime import (
     BusyError,
     Latencies,
     LoadError,
-    Model,
     RunError,
     TensorInfo,
     TunesmithError,
     __version__,
-    load,
 )
 
-from ._program import CompileError, check, compile, explain, info, program, tune
+from ._program import CompileError, Model, check, compile, explain, info, load, program, tune
 
 __all__ = [
     "ArgumentError",

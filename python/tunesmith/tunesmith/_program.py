@@ -8,21 +8,44 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from tunesmith_runtime import Model, TunesmithError, load
+import tunesmith_runtime
+from tunesmith_runtime import TunesmithError
 
 _HERE = Path(__file__).parent
 
 
 class CompileError(TunesmithError):
     """What the compiler could not do: its words, and its advice."""
+
+
+class Model(tunesmith_runtime.Model):
+    """A compiled model, and what the compiler knows of it.
+
+    `report` is what `compile` or `tune` said; nothing where a file was loaded.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+        super().__init__(path, threads)
+        self.report: dict[str, Any] = {}
+
+    def explain(self, **options: Any) -> dict[str, Any]:
+        """Where the time of this model goes, layer by layer. Its file must still be where it was loaded from."""
+        return explain(self.path, **options)
+
+
+def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
+    """Loads a file .tsm with a pool of so many threads; without a number, of as many as it was compiled for."""
+    return Model(path, threads)
 
 
 def program() -> str:
@@ -44,7 +67,7 @@ def _flags(options: dict[str, Any]) -> list[str]:
     return flags
 
 
-def _call(command: list[str], progress: Callable[[str], None] | None = None) -> Any:
+def _call(command: list[str], progress: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Runs the program; the object that it prints. `progress` gets the lines that it says meanwhile."""
     with subprocess.Popen(
         [program(), *command, "--json"],
@@ -55,12 +78,14 @@ def _call(command: list[str], progress: Callable[[str], None] | None = None) -> 
         # Ctrl-C goes to this process alone, which passes it on once.
         start_new_session=True,
     ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = process.stderr
         said: list[str] = []
         failed: list[BaseException] = []
 
         def listen() -> None:
             # To the end, whatever the caller's function does: the program waits for a reader.
-            for line in process.stderr:
+            for line in lines:
                 said.append(line)
                 if progress is not None and not failed:
                     try:
@@ -88,24 +113,35 @@ def _call(command: list[str], progress: Callable[[str], None] | None = None) -> 
     if not printed.strip():
         words = "".join(said).strip()
         raise CompileError(words.removeprefix("error: ") or f"ended with status {process.returncode}")
-    return json.loads(printed)
+    return cast(dict[str, Any], json.loads(printed))
 
 
 def _made(command: str, model: str | os.PathLike[str], out: Any, options: dict[str, Any], progress: Any) -> Model:
-    threads = options.get("threads")
-    with tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
-        path = Path(out) if out is not None else Path(folder) / "model.tsm"
-        report = _call([command, os.fspath(model), "--out", str(path), *_flags(options)], progress)
-        compiled = load(path, threads)
+    folder = None if out is not None else tempfile.mkdtemp(prefix="tunesmith-")
+    path = out if folder is None else os.path.join(folder, "model.tsm")
+    try:
+        report = _call([command, os.fspath(model), "--out", os.fspath(path), *_flags(options)], progress)
+        compiled = load(path, options.get("threads"))
+    except BaseException:
+        _remove(folder)
+        raise
+    # Without `out` the file lives as long as the model.
+    weakref.finalize(compiled, _remove, folder)
     compiled.report = report
     return compiled
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compile(model: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, **options: Any) -> Model:
     """Compiles an ONNX file or a built-in model with the best known kernels, or with defaults; measures nothing.
 
-    Options have the names of the flags of `tunesmith compile`, but for `--emit`: `threads=2`, `batch=8`, `dim=["seq=128"]`, `defaults=True`. With `out`
-    the compiled model stays in that file. `model.report` is what the command says.
+    Options have the names of the flags of `tunesmith compile`, but for `--emit`: `threads=2`, `batch=8`, `dim=["seq=128"]`,
+    `defaults=True`. With `out` the compiled model stays in that file; `model.save` writes it later. `model.report` is
+    what the command says.
     """
     return _made("compile", model, out, options, None)
 
