@@ -46,6 +46,7 @@ class Packages(unittest.TestCase):
         self.assertTrue(np.array_equal(y, self.model.run({"x": self.x})["y"]))
         self.assertTrue(np.array_equal(y, self.model(x=self.x.tolist())))
         self.assertTrue(np.array_equal(y, self.model(np.asfortranarray(self.x))))
+        self.assertTrue(np.array_equal(y, self.model(self.x.astype(">f4"))))
         self.model.input("x")[:] = self.x
         self.model.invoke()
         self.assertTrue(np.array_equal(y, self.model.output(0)))
@@ -89,6 +90,9 @@ class Packages(unittest.TestCase):
             (tunesmith.RunError, "type", lambda: self.model(self.x.astype(np.float64))),
             (tunesmith.ArgumentError, "takes 1 inputs", lambda: self.model(self.x, self.x)),
             (tunesmith.ArgumentError, "given twice", lambda: self.model(self.x, x=self.x)),
+            (tunesmith.ArgumentError, "does not read input `x`: ", lambda: self.model([[1, 2], [3]])),
+            (tunesmith.ArgumentError, "by name", lambda: self.model.run(self.x)),
+            (tunesmith.ArgumentError, "no 1; there are 1: x", lambda: self.model.input(1)),
             (tunesmith.ArgumentError, "complex64", lambda: self.model(self.x.astype(np.complex64))),
             (tunesmith.CompileError, "there is no built-in model", lambda: tunesmith.compile("nonsense")),
             (tunesmith.CompileError, "--treads", lambda: tunesmith.compile(OP, treads=1)),

@@ -109,6 +109,8 @@ class Model:
 
         Of a model with several variants the one for the shapes of the inputs runs.
         """
+        if not hasattr(inputs, "items"):
+            raise ArgumentError("inputs are given by name, as in run({\"x\": array})")
         arrays = {name: self._array(name, value) for name, value in inputs.items()}
         values = (Value * max(len(arrays), 1))()
         shapes = []
@@ -186,7 +188,10 @@ class Model:
         names = [t.name for t in tensors]
         if isinstance(name, str) and name not in names:
             raise ArgumentError(f"there is no `{name}`; there are {', '.join(names)}")
-        i = names.index(name) if isinstance(name, str) else range(len(names))[name]
+        i = names.index(name) if isinstance(name, str) else name
+        if not -len(names) <= i < len(names):
+            raise ArgumentError(f"there is no {i}; there are {len(names)}: {', '.join(names)}")
+        i %= len(names)
         info = tensors[i]
         size = info.dtype.itemsize * int(np.prod(info.shape))
         memory = (ctypes.c_uint8 * size).from_address(where(self._handle, i))
@@ -195,15 +200,20 @@ class Model:
         return np.frombuffer(memoryview(memory), info.dtype).reshape(info.shape)
 
     def _array(self, name: str, value: Any) -> np.ndarray[Any, Any]:
-        if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-            value = np.from_dlpack(value)
-        array = np.asarray(value)
+        dlpack = not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
+        try:
+            array = np.from_dlpack(value) if dlpack else np.asarray(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            advice = "; give an array of NumPy's, of bf16 the bits as uint16" if dlpack else ""
+            raise ArgumentError(f"NumPy does not read input `{name}`: {error}{advice}") from error
         if isinstance(value, (bool, int, float, list, tuple)):
             # Numbers of Python have no type of their own.
             wanted = next((t.dtype for t in self.inputs if t.name == name), array.dtype)
             if not np.can_cast(array.dtype, wanted, "same_kind"):
                 raise ArgumentError(f"input `{name}` is {wanted}, and numbers of type {array.dtype} are given")
             array = array.astype(wanted, copy=False)
+        if array.dtype not in _NUMBERS:
+            array = _usual(array)
         if array.dtype not in _NUMBERS:
             raise ArgumentError(f"input `{name}` has type {array.dtype}, which no model takes")
         # `ascontiguousarray` gives numbers an axis.
@@ -212,6 +222,12 @@ class Model:
     def _number(self, name: str, array: np.ndarray[Any, Any]) -> int:
         number, own = _NUMBERS[array.dtype], self._numbers.get(name)
         return own if own is not None and _DTYPES[own] == _DTYPES[number] else number
+
+
+def _usual(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same values in the byte order of this machine, and bf16 of other packages as its bits."""
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:
