@@ -475,6 +475,24 @@ impl Facts<'_> {
         }
     }
 
+    /// Rows of the operand and of the updates that lie behind the axes of the positions.
+    fn scatter_nd(&self) -> Kept {
+        let positions = self.operands[1].map_or(&[][..], |i| &i.shape);
+        let (Some((&depth, outer)), None) = (positions.split_last(), self.rows[1]) else {
+            return mixes();
+        };
+        match (self.rows[0], self.rows[2]) {
+            (Some(rows), Some(updates)) if rows.axis >= depth => {
+                let axis = rows.axis - depth + outer.len();
+                match updates == (Stack { axis, ..rows }) {
+                    true => Ok(rows),
+                    false => mixes(),
+                }
+            }
+            _ => mixes(),
+        }
+    }
+
     /// Whether constant indices of each row are of elements of the same row. Of as many
     /// indices as `part` ends with, the one that it starts with is along the rows.
     fn picks_own(&self, rows: Stack, picks: Stack, part: Range<usize>) -> bool {
@@ -577,7 +595,8 @@ impl Facts<'_> {
                 _ => mixes(),
             },
             Op::GatherNd(g) => self.gather_nd(g.batch),
-            Op::ScatterNd(_) | Op::Positions | Op::Suppress(_) => mixes(),
+            Op::ScatterNd(_) => self.scatter_nd(),
+            Op::Positions | Op::Suppress(_) => mixes(),
         }
     }
 

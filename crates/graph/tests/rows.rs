@@ -2,9 +2,9 @@
 //! the model at both sizes.
 
 use graph::ops::{
-    BatchNorm, Binary, Concat, Contract, Conv, Expand, Gather, GatherElements, Gemm, LayerNorm,
-    Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Reshape, Slice, Softmax, Split, TopK,
-    Transpose, Unary,
+    BatchNorm, Binary, Combine, Concat, Contract, Conv, Expand, Gather, GatherElements, Gemm,
+    LayerNorm, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Reshape, ScatterNd, Slice,
+    Softmax, Split, TopK, Transpose, Unary,
 };
 use graph::{Keep, Model, Op, Rows, ValueId, evaluate, rows_apart};
 use std::sync::Arc;
@@ -535,6 +535,24 @@ fn gathers() {
             &[x[0], i],
         )
     });
+}
+
+#[test]
+fn scatters() {
+    fn replaced(m: &mut Model, x: &[ValueId], picks: &[i64], depth: usize) -> ValueId {
+        let i = Tensor::from_slice(&[picks.len() / depth, depth], picks);
+        let i = m.add_constant("i", i);
+        let combine = Combine::Replace;
+        one(m, Op::ScatterNd(ScatterNd { combine }), &[x[0], i, x[1]])
+    }
+    kept(&[&[4, 3, 0], &[2, 3, 0]], 2, 1, |m, x, _| {
+        replaced(m, x, &[3, 1], 1)
+    });
+    kept(&[&[4, 3, 0], &[2, 0]], 2, 1, |m, x, _| {
+        replaced(m, x, &[3, 1, 0, 2], 2)
+    });
+    // Positions pick rows.
+    refused(&[&[0, 3], &[2, 3]], |m, x, _| replaced(m, x, &[0, 1], 1));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
-    ArgReduce, Binary, Combine, Expand, Gather, GatherElements, GatherNd, Op, ScatterElements,
-    ScatterNd, TopK,
+    ArgReduce, Binary, Combine, Concat, Expand, Gather, GatherElements, GatherNd, Op,
+    ScatterElements, ScatterNd, TopK,
 };
 use tensor::{DType, Tensor};
 
@@ -18,11 +18,53 @@ pub(crate) fn gather_elements(n: &mut NodeImport) -> Imported {
 pub(crate) fn gather_nd(n: &mut NodeImport) -> Imported {
     let (x, indices) = (n.input(0)?, n.input(1)?);
     let batch = n.attributes.int("batch_dims", 0)?;
-    let Ok(batch) = usize::try_from(batch) else {
+    let Ok(mut batch) = usize::try_from(batch) else {
         return Problem::unsupported(format!("batch_dims={batch}"));
     };
+    let mut positions = indices;
+    while let Some(rest) = behind_own_row(n, [x, positions], batch)? {
+        (positions, batch) = (rest, batch + 1);
+    }
     let op = Op::GatherNd(GatherNd { batch });
-    Ok(vec![n.emit(op, &[x, indices])?])
+    Ok(vec![n.emit(op, &[x, positions])?])
+}
+
+/// What is left of positions without their first index, if that is the number of the row along the
+/// axis behind the `batch` ones that operand and positions share: then they share this axis, too.
+/// Exporters join the numbers of the rows with an index that they compute for each.
+fn behind_own_row(
+    n: &mut NodeImport,
+    [x, positions]: [ValueId; 2],
+    batch: usize,
+) -> Result<Option<ValueId>, Problem> {
+    let (own, shape) = (n.shape(x), n.shape(positions));
+    let Some((_, outer)) = shape.split_last() else {
+        return Ok(None);
+    };
+    if batch >= outer.len() || own.get(..=batch) != outer.get(..=batch) {
+        return Ok(None);
+    }
+    let Some((node, _)) = n.model.producer(positions) else {
+        return Ok(None);
+    };
+    let node = &n.model[node];
+    let parts: Vec<ValueId> = node.inputs.iter().copied().flatten().collect();
+    let joined = matches!(node.op, Op::Concat(c) if c.axis == outer.len());
+    let (Some((first, rest)), true) = (parts.split_first(), joined) else {
+        return Ok(None);
+    };
+    let is_row = |t: &Tensor| {
+        let inner: usize = outer[batch + 1..].iter().product();
+        let row = |i: usize| (i / inner % outer[batch]) as i64;
+        t.shape().last() == Some(&1) && (0..t.len()).all(|i| t.get_i64(i) == row(i))
+    };
+    if rest.is_empty() || !n.model.constant(*first).is_some_and(|t| is_row(t)) {
+        return Ok(None);
+    }
+    Ok(Some(match rest {
+        [rest] => *rest,
+        rest => n.emit(Op::Concat(Concat { axis: outer.len() }), rest)?,
+    }))
 }
 
 pub(crate) fn combine(n: &NodeImport) -> Result<Combine, Problem> {

@@ -199,6 +199,39 @@ fn positions_pick_from_their_own_row() {
     check(&from_x(&[1, 4], vec![gather], vec![int64s("i", &[0])]));
 }
 
+/// A file that picks the largest element of each row, where constants say which row that is.
+fn largest(rows: &[i64]) -> ModelProto {
+    let count = rows.len() as i64;
+    let numbers = TensorProto {
+        dims: vec![count, 1],
+        ..int64s("rows", rows)
+    };
+    let keep = [int("axis", 1), int("keepdims", 1)];
+    let nodes = vec![
+        node("ArgMax", &["x"], &["at"], keep.to_vec()),
+        node("Concat", &["rows", "at"], &["i"], vec![int("axis", -1)]),
+        node("GatherND", &["x", "i"], &["y"], vec![]),
+    ];
+    from_x(&[count, 4], nodes, vec![numbers])
+}
+
+#[test]
+fn computed_positions_pick_from_their_own_row() {
+    check(&largest(&[0]));
+    check(&largest(&[0, 1]));
+    let said = refusal(&largest(&[0, 0]));
+    assert!(said.contains("GatherND"), "{said}");
+}
+
+#[test]
+fn resized_images_keep_an_axis_of_one() {
+    let scales = floats("s", &[4], &[1.0, 1.0, 2.0, 2.0]);
+    let mode = text("coordinate_transformation_mode", "align_corners");
+    let attributes = vec![text("mode", "linear"), mode];
+    let resize = node("Resize", &["x", "", "s"], &["y"], attributes);
+    check(&from_x(&[1, 2, 3, 3], vec![resize], vec![scales]));
+}
+
 fn refusal(m: &ModelProto) -> String {
     with_batch(m, None).unwrap();
     with_batch(m, Some(4)).unwrap_err()

@@ -97,7 +97,8 @@ impl Scale {
         let extent = extent as i128;
         let steps = extent * self.over - self.under;
         match steps {
-            0 => Line::new(0, 0, 1),
+            // The result has one element, which is the first.
+            0 => Line::new(1, 0, 1),
             steps => Line::new((extent - 1) * self.under, 0, steps),
         }
     }
