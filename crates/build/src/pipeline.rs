@@ -7,7 +7,7 @@ use lower::flat::{BufferPlace, Code};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
-use simulate::{CacheSetting, External, Statistics};
+use simulate::{CacheSetting, External, Plugin, Statistics};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -47,6 +47,9 @@ pub struct ReadOptions {
     /// One in so many iterations of outer loops is simulated for all; none for all.
     #[serde(default)]
     pub sample_iterations: Option<u32>,
+    /// What simulates one call in these caches where data decide which addresses are accessed.
+    #[serde(default)]
+    pub plugin: Option<Plugin>,
     /// The command that simulates one call instead.
     pub external: Option<External>,
 }
@@ -144,6 +147,9 @@ pub fn build(
         let counted = external.count(compiler.target(), &kernel);
         read.statistics = Some(counted.map_err(|e| e.to_string()));
     }
+    if let (Some(read), Some(asked)) = (&mut read, &options.read) {
+        emulate(read, asked, compiler.target(), &kernel);
+    }
     let read_ns = read.as_ref().map_or(0, |_| t4.elapsed().as_nanos() as u64);
     if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
         kernel.prepare_code = Some(host_prepare(&code).map_err(failure(BuildStage::Codegen))?);
@@ -191,6 +197,23 @@ fn read(
         features,
         statistics: asked.caches.as_ref().map(simulated),
     })
+}
+
+/// Lets QEMU count a kernel whose addresses depend on data, if it was asked to.
+fn emulate(read: &mut Read, asked: &ReadOptions, target: &Target, kernel: &BuiltKernel) {
+    let (Some(caches), Some(Err(why))) = (&asked.caches, &read.statistics) else {
+        return;
+    };
+    read.statistics = Some(match &asked.plugin {
+        Some(plugin) => {
+            let counted = plugin.count(target, kernel, caches);
+            counted.map_err(|e| format!("{why}, and QEMU does not count it: {e}"))
+        }
+        None => Err(format!(
+            "{why}; QEMU counts it where {} lies beside this program",
+            Plugin::FILE
+        )),
+    });
 }
 
 /// What reading the loops of a candidate tells, without a code generator: about ten times as fast as

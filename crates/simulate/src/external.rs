@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -118,9 +118,7 @@ impl External {
         kernel: &BuiltKernel,
     ) -> Result<Statistics, ExternalError> {
         let folder = TempDir::new()?;
-        let executable = folder.path().join("kernel");
-        fs::write(&executable, Runner::new(target)?.executable(kernel, 1)?)?;
-        fs::set_permissions(&executable, Permissions::from_mode(0o700))?;
+        let executable = written(folder.path(), target, kernel)?;
         let out = folder.path().join("out");
         fs::create_dir(&out)?;
         self.run(&executable, &out)
@@ -171,6 +169,18 @@ impl External {
         }
         Ok(Statistics::of_named(&self.command, numbers))
     }
+}
+
+/// An executable of a kernel, in a folder.
+pub(crate) fn written(
+    folder: &Path,
+    target: &Target,
+    kernel: &BuiltKernel,
+) -> Result<PathBuf, ExternalError> {
+    let executable = folder.join("kernel");
+    fs::write(&executable, Runner::new(target)?.executable(kernel, 1)?)?;
+    fs::set_permissions(&executable, Permissions::from_mode(0o700))?;
+    Ok(executable)
 }
 
 /// The lines of a name and a number. Of gem5's lines the first dump counts, what follows a `#` is for people, and the

@@ -10,8 +10,8 @@ use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
 use plan::Task;
 use simulate::{
-    CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample, Shipped,
-    Window,
+    CacheSetting, External, Geometry, LINE, Means, Plugin, Predictor, PredictorError, Sample,
+    Shipped, Window,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -38,6 +38,8 @@ pub struct Simulator {
     pub judge: Judge,
     /// One in so many iterations of outer loops is simulated for all; none for all.
     pub sample_iterations: Option<u32>,
+    /// What simulates where data decide which addresses are accessed.
+    pub plugin: Option<Plugin>,
     /// The command of the user's that simulates in place of this program.
     pub external: Option<External>,
 }
@@ -73,6 +75,7 @@ impl Simulator {
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
             sample_iterations: None,
+            plugin: None,
             external: None,
         }
     }
@@ -120,6 +123,7 @@ impl Simulator {
         ReadOptions {
             caches: own.then(|| self.caches.clone()),
             sample_iterations: self.sample_iterations,
+            plugin: self.plugin.clone().filter(|_| own),
             external: self.external.clone(),
             ..ReadOptions::default()
         }

@@ -286,9 +286,7 @@ fn read<'t>(
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     let asked = ReadOptions {
         cpu: cpu.into(),
-        caches: None,
-        external: None,
-        sample_iterations: None,
+        ..ReadOptions::default()
     };
     let features = builders.read_all(&candidates, target, &asked, &mut |done| {
         let what = format!("{done} of {} candidates read", candidates.len());

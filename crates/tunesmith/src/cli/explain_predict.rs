@@ -60,9 +60,7 @@ pub fn predictions(
     }
     let asked = ReadOptions {
         cpu: scoring.cpu.clone(),
-        caches: None,
-        external: None,
-        sample_iterations: None,
+        ..ReadOptions::default()
     };
     let read = builders.read_all(&candidates, target, &asked, &mut |_| {});
     let mut found = Vec::new();

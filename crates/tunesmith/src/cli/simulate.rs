@@ -7,8 +7,8 @@ use super::table::Table;
 use ir::{Isa, Target};
 use serde_json::json;
 use simulate::{
-    Emulator, EmulatorError, Method, Metrics, Predictor, PredictorError, SHIPPED, Sample, Shipped,
-    TrainOptions, by_group, timed_once,
+    Emulator, EmulatorError, Method, Metrics, Plugin, Predictor, PredictorError, SHIPPED, Sample,
+    Shipped, TrainOptions, by_group, timed_once,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -230,9 +230,9 @@ struct CountArgs {
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
     /// The plugin: `cargo build --release --package simulate --example qemu_counts` makes
-    /// target/release/examples/libqemu_counts.so
+    /// target/release/examples/libqemu_counts.so [default: the one beside this program]
     #[arg(long, value_name = "FILE")]
-    plugin: PathBuf,
+    plugin: Option<PathBuf>,
     /// Time that the executable may take
     #[arg(long, value_parser = parse_time, default_value = "60s")]
     limit: Duration,
@@ -250,7 +250,13 @@ fn count(a: &CountArgs) -> Result<ExitCode> {
         )
     };
     let emulator = Emulator::find(&target).map_err(fail)?;
-    let counted = emulator.counts(&a.plugin, &a.executable, &caches, a.limit);
+    let beside = || Plugin::beside(a.limit).map(|p| p.path);
+    let plugin = a.plugin.clone().or_else(beside).ok_or_else(|| {
+        Error::new(format!("{} is not beside this program", Plugin::FILE)).help(
+            "build it with `cargo build --release --package simulate --example qemu_counts`, or name it with --plugin FILE",
+        )
+    })?;
+    let counted = emulator.counts(&plugin, &a.executable, &caches, a.limit);
     let counted = counted.map_err(fail)?;
     if a.json {
         super::print_json(&counted)?;

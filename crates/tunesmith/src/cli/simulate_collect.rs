@@ -99,10 +99,7 @@ pub fn collect(a: &CollectArgs) -> Result<ExitCode> {
     let external = a.external.simulator(cpu, None, &target)?;
     let simulator = match external {
         Some(external) => external,
-        None => Simulator {
-            sample_iterations: a.external.sample_iterations(),
-            ..Simulator::named(cpu, &target)?
-        },
+        None => a.external.own(cpu, &target)?,
     };
     let mut progress = Progress::new("simulate", a.json);
     let speak = progress.speaker();
@@ -297,7 +294,7 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
         ]);
     }
     table.print()?;
-    if a.external.sample_iterations().is_some() {
+    if all.iter().any(|t| sampled(t)[0].is_some()) {
         super::print_line(
             "walked: the share of accesses that was simulated. margin: half of the interval that holds the weighted count with 95%, as far as sampled iterations differ, over the count. Both are medians of candidates.",
         )?;

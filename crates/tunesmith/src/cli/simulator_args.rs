@@ -4,12 +4,15 @@ use super::ADVANCED;
 use super::knobs::{default, with_default};
 use super::parse::{parse_count, parse_time};
 use ir::Target;
-use simulate::{External, Predictor, SHIPPED, Shipped, Statistics, Window};
+use simulate::{External, Plugin, Predictor, SHIPPED, Shipped, Statistics, Window};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::scorer::{FIRST, Judge, Simulator};
 use tune::{Error, Result};
+
+/// Time that QEMU may take for one kernel: about 10 million instructions a second.
+const EMULATED: Duration = Duration::from_secs(60);
 
 /// A simulator of the user's, or how much this program's one walks.
 #[derive(clap::Args)]
@@ -23,9 +26,17 @@ pub struct ExternalArgs {
 }
 
 impl ExternalArgs {
-    /// One in so many iterations is simulated.
-    pub fn sample_iterations(&self) -> Option<u32> {
-        self.sample_iterations.filter(|n| *n > 1)
+    /// The simulator of this program, of a processor by its name. QEMU helps it where it is here.
+    ///
+    /// # Errors
+    /// If there is no such processor.
+    pub fn own(&self, cpu: Option<&str>, target: &Target) -> Result<Simulator> {
+        Ok(Simulator {
+            sample_iterations: self.sample_iterations.filter(|n| *n > 1),
+            // An executable has one thread.
+            plugin: Plugin::beside(EMULATED).filter(|_| target.threads() == 1),
+            ..Simulator::named(cpu, target)?
+        })
     }
 
     /// The simulator, if one is given, with the count that is its score, if there is one, and a name for what it simulates.
@@ -105,10 +116,7 @@ impl SimulatorArgs {
         if let Some(external) = self.external.simulator(cpu, Some(count), target)? {
             return Ok(external);
         }
-        let mut simulator = Simulator {
-            sample_iterations: self.external.sample_iterations(),
-            ..Simulator::named(cpu, target)?
-        };
+        let mut simulator = self.external.own(cpu, target)?;
         if let Some(statistic) = &self.minimise {
             let levels = vec![Default::default(); simulator.caches.shared.len()];
             let counted = Statistics {
@@ -126,10 +134,7 @@ impl SimulatorArgs {
             let loaded = predictor(given)?;
             let about = loaded.about();
             if self.cpu.is_none() {
-                simulator = Simulator {
-                    sample_iterations: simulator.sample_iterations,
-                    ..Simulator::named(Some(&about.cpu), target)?
-                };
+                simulator = self.external.own(Some(&about.cpu), target)?;
             } else if about.cpu != simulator.name {
                 let (of, asked) = (&about.cpu, &simulator.name);
                 let why = format!("{given}: it predicts times of {of}, not of {asked}");

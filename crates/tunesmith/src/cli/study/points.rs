@@ -165,9 +165,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
         Read::Nothing => None,
         Read::Code(cpu) => Some(ReadOptions {
             cpu: cpu.unwrap_or_else(|| llvm::scoring_cpu(&target)),
-            caches: None,
-            external: None,
-            sample_iterations: None,
+            ..ReadOptions::default()
         }),
     };
     let programs = workloads(&a.models, &target, a.accuracy)?;
