@@ -10,7 +10,7 @@ use super::lanes::Lanes;
 use super::order::Order;
 use super::surround::{self, Surrounded};
 use super::window;
-use crate::analysis::{Access, Axis, Class, Reduction, Stride};
+use crate::analysis::{Access, Axis, Class, Dim, Reduction, Stride};
 use crate::draft::DecidedPart;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
 use crate::templates::registers::wanted_part;
@@ -217,7 +217,8 @@ impl TileCost {
         let inside = alone.filter(|at| facts.is_guarded(*at)).map(|at| {
             let (over, taps) = (over_border(facts, at), taps(facts, at));
             // Example: windows of five lack two terms in the first row, and one in the next.
-            let lacking = ((taps - 1) / 2 * (over + 1)) as f64;
+            let first = ((taps - 1) / 2).min(beyond(facts, at));
+            let lacking = (first * (over + 1)) as f64;
             1.0 - lacking / (facts.axes[at].extent * taps).max(1) as f64
         });
         inside.map(|part| part.max(0.5)).product()
@@ -233,8 +234,10 @@ impl TileCost {
         let innermost = self.axes.iter().copied().rev().find(|at| guarded(*at));
         let (mut all, mut times) = (0.0, 1.0);
         for (at, n) in self.along(s) {
-            if n > 1 && guarded(at) {
-                let tiles = (facts.axes[at].extent + n - 1) / n;
+            let tiles = (facts.axes[at].extent + n - 1) / n;
+            // The ends of long windows are code of their own, in which tests are constants.
+            let none = tiles == 1 && !long_windows(facts, at).is_empty();
+            if n > 1 && guarded(at) && !none {
                 let ends = 2 * over_border(facts, at).min(n);
                 let ends = ends.min(n * tiles) as f64 / tiles as f64;
                 let some = tiles == 1 || Some(at) == innermost;
@@ -342,24 +345,51 @@ fn taps(facts: &Reduction, at: usize) -> i64 {
     terms.max().unwrap_or(1)
 }
 
+/// The axes of terms that are longer than an axis of results with whose iterations they make a
+/// guarded index. Example: the pixels of an image for the 3 x 3 gradients of its weights.
+pub fn long_windows(facts: &Reduction, at: usize) -> Vec<usize> {
+    let guarded = facts.operands.iter().filter(|o| o.guards[at]);
+    let dims = guarded.flat_map(|o| &o.dims);
+    let dims: Vec<&Dim> = dims.filter(|d| d.steps[at].is_used()).collect();
+    let is_long = |(t, axis): &(usize, &Axis)| {
+        let of_window = dims.iter().any(|d| d.steps[*t].is_used());
+        axis.class == Class::Reduction && axis.extent > facts.axes[at].extent && of_window
+    };
+    let all = facts.axes.iter().enumerate();
+    all.filter(is_long).map(|(t, _)| t).collect()
+}
+
 /// How many iterations of an axis windows reach over a border, about: half of what the
-/// other loops of an index add.
+/// other loops of an index add, and no more than what all of them leave out of the buffer.
 fn over_border(facts: &Reduction, at: usize) -> i64 {
     let used = facts.operands.iter().filter(|o| o.guards[at]);
     let dims = used.flat_map(|o| &o.dims).filter(|d| d.steps[at].is_used());
-    let sides = dims.map(|d| {
-        let Stride::Elements(step) = d.steps[at] else {
-            return facts.axes[at].extent;
-        };
-        let others = d.steps.iter().zip(&facts.axes).enumerate();
-        let reach = others
-            .filter(|(i, _)| *i != at)
-            .map(|(_, (step, axis))| match step {
-                Stride::Elements(n) => n.abs() * (axis.extent - 1),
-                Stride::Unknown => d.remainder.unwrap_or(1) - 1,
-            });
-        let per = 2 * step.abs().max(1);
-        (reach.sum::<i64>() + per - 1) / per
+    let sides = dims.map(|d| match d.steps[at] {
+        Stride::Elements(step) => half(elements_beyond(facts, d, at), step.abs().max(1)),
+        Stride::Unknown => facts.axes[at].extent,
     });
     sides.max().unwrap_or(0)
+}
+
+/// The same in elements along the dimension of the window.
+fn beyond(facts: &Reduction, at: usize) -> i64 {
+    let used = facts.operands.iter().filter(|o| o.guards[at]);
+    let dims = used.flat_map(|o| &o.dims).filter(|d| d.steps[at].is_used());
+    let sides = dims.map(|d| half(elements_beyond(facts, d, at), 1));
+    sides.max().unwrap_or(0)
+}
+
+/// Elements that the windows along an axis reach over both borders, about.
+fn elements_beyond(facts: &Reduction, d: &Dim, at: usize) -> i64 {
+    let reach = |(step, axis): (&Stride, &Axis)| match step {
+        Stride::Elements(n) => n.abs() * (axis.extent - 1),
+        Stride::Unknown => d.remainder.unwrap_or(1) - 1,
+    };
+    let reach = |i: usize| reach((&d.steps[i], &facts.axes[i]));
+    let others: i64 = (0..facts.axes.len()).filter(|i| *i != at).map(reach).sum();
+    others.min(others + reach(at) + 1 - d.size).max(0)
+}
+
+fn half(elements: i64, step: i64) -> i64 {
+    (elements + 2 * step - 1) / (2 * step)
 }

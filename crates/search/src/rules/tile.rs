@@ -9,7 +9,7 @@ use super::cost::{DecidedTile, TileCost, TileSizes};
 use super::lanes::Lanes;
 use super::surround::is_window;
 use super::{Plan, TileLoops, window};
-use crate::analysis::{Access, Axis, Class};
+use crate::analysis::{Access, Axis, Class, Stride};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::registers::{MOST_UNROLLED, Registers, spills};
 use ir::LoopId;
@@ -227,6 +227,9 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
         if at == lanes.at || axis.extent == 1 || axis.class != Class::Reused {
             continue;
         }
+        if is_outer_part(plan, at) {
+            continue;
+        }
         let same = chosen.iter().filter(|c| uses(**c) == uses(at));
         let extents = same.map(|c| facts.axes[*c].extent);
         let (count, iterations) = extents.fold((0, 1), |(n, all), e| (n + 1, all * e));
@@ -239,6 +242,22 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
     }
     chosen.sort_unstable();
     chosen
+}
+
+/// Whether another axis walks along the same dimension of the output in smaller steps: several
+/// iterations with a part of that axis each would be no box of results. Example: the channels of
+/// a weight gradient, which `quotients` splits into blocks and what is in a block.
+fn is_outer_part(plan: &Plan, at: usize) -> bool {
+    let step = |s: Stride| match s {
+        Stride::Elements(n) if n != 0 => Some(n.abs()),
+        _ => None,
+    };
+    let mut dims = plan.facts.output.dims.iter();
+    dims.any(|d| {
+        let own = step(d.steps[at]);
+        let mut others = d.steps.iter().filter_map(|s| step(*s));
+        own.is_some_and(|own| others.any(|other| other < own))
+    })
 }
 
 /// Whether an axis moves the operand whose vectors of one term are in registers together:
