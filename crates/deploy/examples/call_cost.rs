@@ -27,7 +27,9 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: call_cost MODEL.tsm")?;
+    let path = std::env::args()
+        .nth(1)
+        .ok_or("usage: call_cost MODEL.tsm")?;
     let mut model = Model::load(Path::new(&path), 1)?;
     let (file, mut handle) = (CString::new(path)?, null_mut());
     // SAFETY: a text that ends with a zero, and room for a pointer.
@@ -38,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..ROUNDS {
         rust.push(time_ns(|| model.invoke().expect("the model runs")));
         // SAFETY: the handle is of a model that was loaded.
-        c.push(time_ns(|| assert_eq!(unsafe { tunesmith_invoke(handle) }, 0)));
+        c.push(time_ns(|| {
+            assert_eq!(unsafe { tunesmith_invoke(handle) }, 0)
+        }));
     }
     // SAFETY: no call runs.
     unsafe { tunesmith_free(handle) };
