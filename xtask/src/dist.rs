@@ -27,6 +27,30 @@ pub fn run(root: &Path) -> Fallible<()> {
         ],
         &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
     )?;
+    let dist = root.join("target/dist");
+    let name = format!("tunesmith-{version}-{target}");
+    let tree = dist.join(&name);
+    let runner = runner(root)?;
+    lay_out(root, &tree, runner, &version)?;
+    let archive = dist.join(format!("{name}.tar.gz"));
+    call(
+        Command::new("tar")
+            .arg("-czf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(&dist)
+            .arg(&name),
+    )?;
+    println!("{}", archive.display());
+    if let Some(package) = debian(&dist, &tree, &version, &target)? {
+        println!("{}", package.display());
+    }
+    Ok(())
+}
+
+/// Builds `tunesmith-run` without any library, so that it runs in every Linux for its processor; where it is.
+pub fn runner(root: &Path) -> Fallible<PathBuf> {
+    let target = host()?;
     let alone = root.join("target/dist/static");
     cargo(
         root,
@@ -49,25 +73,7 @@ pub fn run(root: &Path) -> Fallible<()> {
             ("RUSTFLAGS", "-C target-feature=+crt-static"),
         ],
     )?;
-    let dist = root.join("target/dist");
-    let name = format!("tunesmith-{version}-{target}");
-    let tree = dist.join(&name);
-    let runner = alone.join(&target).join("release/tunesmith-run");
-    lay_out(root, &tree, runner, &version)?;
-    let archive = dist.join(format!("{name}.tar.gz"));
-    call(
-        Command::new("tar")
-            .arg("-czf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(&dist)
-            .arg(&name),
-    )?;
-    println!("{}", archive.display());
-    if let Some(package) = debian(&dist, &tree, &version, &target)? {
-        println!("{}", package.display());
-    }
-    Ok(())
+    Ok(alone.join(&target).join("release/tunesmith-run"))
 }
 
 /// All that a release has, in a new folder.
@@ -88,6 +94,7 @@ fn lay_out(root: &Path, tree: &Path, runner: PathBuf, version: &str) -> Fallible
             "lib/libtunesmith_runtime.a",
         ),
         (header, "include/tunesmith_runtime.h"),
+        (root.join("LICENSE"), "share/doc/tunesmith/LICENSE"),
         (root.join("README.md"), "share/doc/tunesmith/README.md"),
         (
             root.join("docs/howto/deploy.md"),
@@ -104,8 +111,12 @@ fn lay_out(root: &Path, tree: &Path, runner: PathBuf, version: &str) -> Fallible
     ] {
         copy(&from, &tree.join(to))?;
     }
-    for program in ["tunesmith", "tunesmith-runner"] {
-        call(Command::new("strip").arg(tree.join("bin").join(program)))?;
+    for file in [
+        "bin/tunesmith",
+        "bin/tunesmith-runner",
+        "lib/libtunesmith_runtime.so",
+    ] {
+        call(Command::new("strip").arg(tree.join(file)))?;
     }
     write(
         &tree.join("lib/pkgconfig/tunesmith_runtime.pc"),

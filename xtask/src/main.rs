@@ -15,7 +15,8 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask tests MESSAGES [--again] [ARGUMENT...]   what `cargo test --no-run --message-format=json` wrote
        cargo xtask changed BASE                   a commit
-       cargo xtask dist                           release archives in target/dist";
+       cargo xtask dist                           release archives in target/dist
+       cargo xtask dist --runner                  tunesmith-run without any library; prints where it is";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
         ["tidy"] => return tidy(root),
         ["tests", messages, ..] => tests::run(root, Path::new(messages), &arguments[2..]),
         ["dist"] => dist::run(root).map(|()| true),
+        ["dist", "--runner"] => dist::runner(root).map(|path| {
+            println!("{}", path.display());
+            true
+        }),
         ["changed", base] => changed::print(root, base).map(|()| true),
         _ => Err(USAGE.into()),
     };

@@ -11,12 +11,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import tunesmith_runtime
 from tunesmith_runtime import TunesmithError
@@ -51,6 +52,11 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
 def program() -> str:
     """The path of the program `tunesmith`: that of this package, or the one that TUNESMITH_PROGRAM names."""
     return os.environ.get("TUNESMITH_PROGRAM", str(_HERE / "bin" / "tunesmith"))
+
+
+def main() -> NoReturn:
+    """The command `tunesmith` of the shell: this process becomes the program."""
+    os.execv(program(), [program(), *sys.argv[1:]])
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

@@ -136,16 +136,45 @@ fn fill(folder: &Path, a: &Args, variants: &Variants, runner: &Path) -> Result<(
         _ = write!(flags, " --input '{quoted}=inputs/{file}'");
     }
     let readme = folder.join("README.txt");
-    std::fs::write(&readme, text(variants, &flags)).map_err(|e| failed(&readme, &e))
+    let alone = needs_nothing(runner).map_err(|e| {
+        let what = format!("cannot read {}: {e}", runner.display());
+        Error::new(what).help("name the program tunesmith-run with --runner")
+    })?;
+    std::fs::write(&readme, text(variants, &flags, alone)).map_err(|e| failed(&readme, &e))
 }
 
-/// What whoever gets the folder has to know.
-fn text(variants: &Variants, flags: &str) -> String {
+/// Whether a program for Linux is linked statically: no loader of shared libraries is named in its header.
+fn needs_nothing(program: &Path) -> std::io::Result<bool> {
+    /// `PT_INTERP`, which names the loader.
+    const LOADER: u64 = 3;
+    let bytes = std::fs::read(program)?;
+    let number = |at: usize, size: usize| {
+        let field = bytes.get(at..at.checked_add(size)?)?;
+        let digits = field.iter().rev();
+        Some(digits.fold(0, |n, byte| n << 8 | u64::from(*byte)))
+    };
+    // Fields of the header of ELF64: where its segments are described, how long a description is, and how many there are.
+    let (Some(start), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2))
+    else {
+        return Ok(false);
+    };
+    let mut kinds = (0..count).map(|i| number(start.saturating_add(i * size) as usize, 4));
+    Ok(bytes.starts_with(b"\x7fELF") && kinds.all(|kind| kind.is_some_and(|k| k != LOADER)))
+}
+
+/// What whoever gets the folder has to know. `alone` says that the runner is linked statically.
+fn text(variants: &Variants, flags: &str, alone: bool) -> String {
     let first = &variants.models()[0];
     let target = first.target();
+    let needs = match alone {
+        true => "Nothing has to be installed.".to_string(),
+        false => format!(
+            "It needs the C library glibc, as new as that of the\nmachine where {RUNNER} was built. The {RUNNER} of a release archive or of a wheel needs nothing."
+        ),
+    };
     format!(
         "{name}, compiled by {compiler}\n\n\
-         It runs on Linux, on processors of the kind {cpu} ({triple}) and later ones. Nothing has to be installed.\n\n\
+         It runs on Linux, on processors of the kind {cpu} ({triple}) and later ones. {needs}\n\n\
          What it takes and gives:\n    ./{RUNNER} info model.tsm\n\n\
          One inference on the example inputs, the outputs as .npy files:\n    ./{RUNNER} run model.tsm{flags} --out outputs\n\n\
          Its latency:\n    ./{RUNNER} bench model.tsm\n\n\

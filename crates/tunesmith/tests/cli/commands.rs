@@ -677,6 +677,21 @@ fn a_packed_model_has_all_that_the_other_machine_needs() {
         readme.contains("run model.tsm --input 'x=inputs/x.npy'"),
         "{readme}"
     );
+    assert!(readme.contains("It needs the C library glibc"), "{readme}");
+    // The header of a program without segments names no loader of shared libraries.
+    let mut header = [0; 64];
+    header[..4].copy_from_slice(b"\x7fELF");
+    std::fs::write(folder.path().join("alone"), header).unwrap();
+    p.ok(&[
+        "pack",
+        &t.artifact,
+        "--runner",
+        "./alone",
+        "--out",
+        "static",
+    ]);
+    let readme = std::fs::read_to_string(folder.path().join("static/README.txt")).unwrap();
+    assert!(readme.contains("Nothing has to be installed."), "{readme}");
     let input = tensor::read_npy_file(&folder.path().join("packed/inputs/x.npy")).unwrap();
     assert_eq!(input.shape(), [4, 16]);
     says(&p.error(&pack("packed")), &["is there already"]);
