@@ -21,7 +21,7 @@ use std::ops::Range;
 use tensor::Tensor;
 
 /// A dimension of a model's inputs that was given its size by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NamedDim {
     pub name: String,
     pub size: usize,

@@ -208,6 +208,11 @@ fn a_mask_hides_the_padding() {
             let added = b.additive(-1e30, &b.keys());
             b.attention(added)
         },
+        // As exporters wrote it once.
+        |b| {
+            let added = b.additive(-1e4, &b.keys());
+            b.attention(added)
+        },
         // A choice of -inf, repeated for each query.
         |b| {
             let shown = b.op(Op::Cast(DType::Bool), &[b.mask]);
@@ -246,6 +251,23 @@ fn a_mask_hides_the_padding() {
 }
 
 #[test]
+fn what_a_mask_takes_from_scores_is_told() {
+    fn masked(b: &mut Build, lowest: f32) -> ValueId {
+        let added = b.additive(lowest, &b.keys());
+        b.attention(added)
+    }
+    let hidden_by = |body| proof(body, SIZES[0]).unwrap().hidden_by;
+    assert_eq!(hidden_by(|b| masked(b, -1e4)), Some(1e4));
+    // The least of several.
+    let several: Body = |b| {
+        let (weak, strong) = (masked(b, -1e4), masked(b, -1e9));
+        b.binary(Binary::Add, strong, weak)
+    };
+    assert_eq!(hidden_by(several), Some(1e4));
+    assert_eq!(hidden_by(|b| b.running_sum(false)), None);
+}
+
+#[test]
 fn a_mask_that_hides_too_little_is_refused() {
     for body in [
         // Of the queries.
@@ -256,6 +278,10 @@ fn a_mask_that_hides_too_little_is_refused() {
         // By what scores may reach.
         |b| {
             let added = b.additive(-10.0, &b.keys());
+            b.attention(added)
+        },
+        |b| {
+            let added = b.additive(-9_000.0, &b.keys());
             b.attention(added)
         },
         // Of the rows that are zero's opposite.

@@ -16,6 +16,8 @@ use tune::{Error, Result};
 /// prove that a dimension may be padded.
 const MOST_VARIANTS: usize = 256;
 const MOST_PROOFS: usize = 512;
+/// Masks that take less than this from scores are told of. Scores of f32 cannot come near it.
+const STRONG_MASK: f64 = 1e30;
 /// The name of the dimension of [`Sizes::batch`].
 const BATCH: &str = "batch";
 
@@ -138,6 +140,15 @@ pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
     agree(&mut sources)?;
     if let Some(dim) = &sizes.pad {
         let padding = Padding { file: &file, dim }.prove(&all, &sources)?;
+        let weak = padding.hidden_by.filter(|by| *by < STRONG_MASK);
+        sources[0].notes.extend(weak.map(|by| {
+            format!(
+                "--pad {dim}: a mask of the model adds {} to scores, so that padding has no weight only \
+                 while scores of a token differ by less than {}, as those of trained models do",
+                -by,
+                0.9 * by
+            )
+        }));
         for own in sources.iter_mut().flat_map(|s| &mut s.dims) {
             if own.name == *dim {
                 own.padding = Some(padding.clone());
@@ -260,7 +271,7 @@ impl Padding<'_> {
         if between.is_empty() {
             return Err(self.refused("every smaller size has a variant of its own"));
         }
-        let mut proven = None;
+        let mut proven: Option<Padded> = None;
         for size in between {
             let next = known.range(size..).next();
             let mut variants = all.iter().zip(sources);
@@ -275,7 +286,10 @@ impl Padding<'_> {
                     .map_err(|e| self.refused(&format!("with {size} it cannot be read: {e}")))?;
                 let how = padded(&small.model, &large.model, inputs)
                     .map_err(|why| self.refused(&format!("with {size}, {why}")))?;
-                if *proven.get_or_insert_with(|| how.clone()) != how {
+                let before = proven.get_or_insert_with(|| how.clone());
+                let weakest = before.hidden_by.into_iter().chain(how.hidden_by);
+                before.hidden_by = weakest.reduce(f64::min);
+                if (&before.outputs, &before.zeros) != (&how.outputs, &how.zeros) {
                     return Err(self.refused("sizes differ in how they may be padded"));
                 }
             }

@@ -15,12 +15,15 @@ use std::sync::Arc;
 use tensor::Tensor;
 
 /// How inputs may be padded, and what is cropped of the outputs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Padded {
     /// Where each output has the rows; none where it has none.
     pub outputs: Vec<Option<Rows>>,
     /// The inputs whose padding is zero. That of others may be anything that they may have.
     pub zeros: Vec<usize>,
+    /// The least that a mask takes from what the padding would add to a softmax or a maximum: the
+    /// padding has no weight where other elements differ by less than nine tenths of it.
+    pub hidden_by: Option<f64>,
 }
 
 /// Proves that a model at a larger size of a dimension, which `inputs` have (position of an
@@ -46,12 +49,16 @@ pub fn padded(small: &Model, large: &Model, inputs: &[(usize, usize)]) -> Result
             large: &large,
             sizes,
             mask,
+            hidden_by: None,
             known: HashMap::new(),
         };
         match proof.run(inputs) {
             Ok(outputs) => {
-                let zeros = mask.into_iter().collect();
-                return Ok(Padded { outputs, zeros });
+                return Ok(Padded {
+                    outputs,
+                    zeros: mask.into_iter().collect(),
+                    hidden_by: proof.hidden_by,
+                });
             }
             Err(stop) if furthest.as_ref().is_none_or(|f| f.nodes < stop.nodes) => {
                 furthest = Some(stop);
@@ -82,6 +89,8 @@ struct Proof<'a> {
     sizes: (usize, usize),
     /// The input whose padding is zero.
     mask: Option<usize>,
+    /// As [`Padded::hidden_by`].
+    hidden_by: Option<f64>,
     /// By the value in the large model: that in the small one, and its rows.
     known: HashMap<ValueId, (ValueId, Vec<Place>)>,
 }
@@ -202,12 +211,15 @@ impl Proof<'_> {
             return Err("divides integers, by zero in the padding of a mask".into());
         }
         let places = reading.result()?;
+        let hidden_by = self.hidden_by.into_iter().chain(reading.hidden_by());
+        let hidden_by = hidden_by.reduce(f64::min);
         if !reading.is_same_but_sizes(&places) {
             return other();
         }
         for (s, l) in s.outputs.iter().zip(&l.outputs) {
             self.know(*s, *l, places.clone())?;
         }
+        self.hidden_by = hidden_by;
         Ok(())
     }
 }
@@ -425,6 +437,19 @@ impl Reading<'_> {
             Op::MatMul | Op::Gemm(_) | Op::Contract(_) => self.summed(at, place),
             _ => mixes(),
         }
+    }
+
+    /// How far below the other elements those are which the operator is to ignore.
+    fn hidden_by(&self) -> Option<f64> {
+        let across = |p: &&Place| match self.ops[1] {
+            Op::Softmax(s) => s.axis == p.rows.axis,
+            Op::Reduce(r) => r.kind == ReduceKind::Max && r.axes.contains(&p.rows.axis),
+            _ => false,
+        };
+        let most = self.places.first().into_iter().flatten().filter(across);
+        most.filter_map(|p| p.rest.bound())
+            .map(|most| -most)
+            .reduce(f64::min)
     }
 
     /// A sum of products along the rows ignores the padding if one operand is zero there.

@@ -4,9 +4,9 @@ use crate::ops::{Binary, Op};
 use crate::reference;
 use tensor::{DType, Tensor};
 
-/// A score with at most this added has no weight in a softmax: scores are taken to be
-/// smaller than a tenth of it.
-const NEGLIGIBLE: f64 = -1e30;
+/// A score with at most this added has no weight in a softmax: scores are taken to differ by less
+/// than nine tenths of it. `exp` of the rest, -1000, is 0 in every type of floats.
+const NEGLIGIBLE: f64 = -1e4;
 /// Up to this every integer is an f64.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -46,7 +46,8 @@ impl Rest {
         self.bound().is_some_and(|most| most <= NEGLIGIBLE)
     }
 
-    fn bound(self) -> Option<f64> {
+    /// What the elements are at most.
+    pub(super) fn bound(self) -> Option<f64> {
         match self {
             Rest::Known(most) | Rest::Bounded(most) => Some(most),
             Rest::Unknown => None,

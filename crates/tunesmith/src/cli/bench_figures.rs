@@ -3,7 +3,7 @@
 use super::bench_compare::Compared;
 use super::bench_online::{self, OnlineSummary};
 use super::compile::Written;
-use super::table::{Table, or_unknown};
+use super::table::{Table, counted, or_unknown};
 use serde::Serialize;
 use std::time::Duration;
 use tune::Result;
@@ -127,8 +127,8 @@ impl Summary {
 
     fn settings_text(&self) -> String {
         format!(
-            "{} threads, accuracy {}",
-            self.threads,
+            "{}, accuracy {}",
+            counted(self.threads as u32, "thread"),
             or_unknown(&self.accuracy)
         )
     }

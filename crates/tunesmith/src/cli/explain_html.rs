@@ -2,6 +2,7 @@
 
 use super::explain::Explanation;
 use super::html::{Bar, Dot, Page, bars, roofline};
+use super::table::counted;
 use crate::explain::Layer;
 
 /// Bars of a picture, at most.
@@ -10,10 +11,7 @@ const BARS: usize = 40;
 pub fn page(r: &Explanation) -> String {
     let mut page = Page::new(&format!("Where the time of {} goes", r.model));
     let known = r.layers.iter().any(|l| l.task.is_some());
-    let threads = match r.threads {
-        1 => "1 thread".to_string(),
-        n => format!("{n} threads"),
-    };
+    let threads = counted(r.threads, "thread");
     page.lead(&match known {
         true => format!(
             "{:.3} ms on {threads}; the roofline of its layers is {:.3} ms, {:.0}% of that",

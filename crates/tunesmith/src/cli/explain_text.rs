@@ -2,7 +2,7 @@
 
 use super::explain::Explanation;
 use super::screen::{self, cut, wrapped};
-use super::table::{Table, or_unknown};
+use super::table::{Table, counted, ms, or_unknown};
 use crate::explain::{Bound, Layer};
 use crate::titles::{fitted, short};
 use std::collections::BTreeSet;
@@ -33,6 +33,14 @@ fn number(v: f64, width: usize) -> String {
         last = text;
     }
     last
+}
+
+/// The time of a layer: short ones have a digit more.
+fn layer_ms(v: f64) -> String {
+    match v {
+        v if v < 0.1 => ms(Some(v)),
+        v => number(v, 7),
+    }
 }
 
 fn percent(v: f64) -> String {
@@ -94,15 +102,20 @@ fn row(l: &Layer, longest: f64, scaling: bool) -> Vec<String> {
         Some(_) => text,
         None => "-".into(),
     };
+    // Copies compute nothing.
+    let computed = |text: String| match l.gflop > 0.0 {
+        true => of_model(text),
+        false => "-".into(),
+    };
     let mut row = vec![
         l.index.to_string(),
         l.operator.clone(),
         cut(&l.algorithm, ALGORITHM),
-        number(l.time.median_ms, 7),
+        layer_ms(l.time.median_ms),
         percent(l.share),
         bar(l.share, longest),
-        of_model(number(l.gflops_per_s, 5) + mark),
-        of_model(percent(l.of_peak)),
+        computed(number(l.gflops_per_s, 5) + mark),
+        computed(percent(l.of_peak)),
         number(l.gb_per_s, 4),
         percent(l.of_bandwidth),
         number(l.mbytes, 4),
@@ -241,9 +254,9 @@ fn others(rest: &[Layer]) -> String {
     }
     let sum = |f: fn(&Layer) -> f64| rest.iter().map(f).fold(0.0, |a, b| a + b);
     format!(
-        "{} others: {:.3} ms, {:.1}% of the time\n",
+        "{} others: {} ms, {:.1}% of the time\n",
         rest.len(),
-        sum(|l| l.time.median_ms),
+        ms(Some(sum(|l| l.time.median_ms))),
         100.0 * sum(|l| l.share)
     )
 }
@@ -338,12 +351,12 @@ fn summary(r: &Explanation) -> String {
         false => String::new(),
     };
     let mut out = format!(
-        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}){rate}\n",
+        "{}, {}, accuracy {}: {} ms (min {}){rate}\n",
         r.model,
-        r.threads,
+        counted(r.threads, "thread"),
         or_unknown(&r.accuracy),
-        r.latency.median_ms,
-        r.latency.min_ms,
+        ms(Some(r.latency.median_ms)),
+        ms(Some(r.latency.min_ms)),
     );
     if r.layers.iter().any(|l| l.task.is_some()) {
         out += &limits(r);
@@ -388,10 +401,10 @@ fn summary(r: &Explanation) -> String {
 /// What the rooflines say of the whole model.
 fn limits(r: &Explanation) -> String {
     let mut out = format!(
-        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
-        r.roofline_ms,
+        "roofline {} ms, {} of the time; sum of the steps, with reading the clock between them, {} ms; {} rounds\n",
+        ms(Some(r.roofline_ms)),
         percent(r.of_roofline),
-        r.steps_ms,
+        ms(Some(r.steps_ms)),
         r.rounds
     );
     for limit in ["compute", "memory", "overhead"] {
@@ -403,19 +416,20 @@ fn limits(r: &Explanation) -> String {
         let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
         if !bound.is_empty() {
             out += &format!(
-                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
+                "  bound by {limit:<8} {:>3} layers, {:>9} ms, roofline {:>9} ms\n",
                 bound.len(),
-                sum(|l| l.time.median_ms),
-                sum(|l| l.roofline_ms)
+                ms(Some(sum(|l| l.time.median_ms))),
+                ms(Some(sum(|l| l.roofline_ms)))
             );
         }
     }
     out
 }
 
-/// The layers that only move elements, with their shares of the time.
+/// The layers that only move elements, and the costliest of them with their shares of the time.
 fn copies(layers: &[Layer]) -> String {
-    let all: Vec<&Layer> = layers.iter().filter(|l| l.copies).collect();
+    let mut all = by_time(layers);
+    all.retain(|l| l.copies);
     let share = all.iter().fold(0.0, |sum, l| sum + l.share);
     let mut out = String::new();
     if !all.is_empty() {
@@ -425,8 +439,11 @@ fn copies(layers: &[Layer]) -> String {
             100.0 * share
         );
     }
-    for l in all {
+    for l in all.iter().take(COSTLIEST) {
         out += &layer_line(l);
+    }
+    if all.len() > COSTLIEST {
+        out += &format!("  and {} more\n", all.len() - COSTLIEST);
     }
     out
 }

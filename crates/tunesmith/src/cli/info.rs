@@ -1,7 +1,7 @@
 //! `info`: what a file is, and what is in it.
 
 use super::model_args::StoreArgs;
-use super::table::{Table, or_unknown};
+use super::table::{Table, counted, or_unknown};
 use crate::file_kind::FileKind;
 use crate::source::{load, names_file};
 use onnx::{DeclaredTensor, FileSummary, ImportError, ImportOptions, ModelFile};
@@ -192,18 +192,48 @@ fn declared(t: DeclaredTensor) -> TensorLine {
     }
 }
 
+/// The shape of an output, with the names of the dimensions that it follows from variant to
+/// variant, or else its sizes in all of them: `[batch, 2*seq, 3/7]`.
+fn output_shape(variants: &Variants, output: usize) -> String {
+    let models = variants.models();
+    let shape = |v: usize| &models[v].tensor(models[v].outputs()[output]).shape;
+    let axis = |axis: usize| {
+        let sizes: Vec<usize> = (0..models.len()).map(|v| shape(v)[axis]).collect();
+        if sizes.iter().all(|n| *n == sizes[0]) {
+            return sizes[0].to_string();
+        }
+        let of_dim = |at: usize| {
+            let given = |v: usize| variants.sizes(v)[at];
+            let each = sizes[0] / given(0).max(1);
+            let follows = (0..models.len()).all(|v| sizes[v] == each * given(v));
+            let name = &variants.dims()[at].name;
+            follows.then(|| match each {
+                1 => name.clone(),
+                each => format!("{each}*{name}"),
+            })
+        };
+        let named = (0..variants.dims().len()).find_map(of_dim);
+        let all: BTreeSet<usize> = sizes.iter().copied().collect();
+        let all: Vec<String> = all.iter().map(usize::to_string).collect();
+        named.unwrap_or_else(|| all.join("/"))
+    };
+    let axes: Vec<String> = (0..shape(0).len()).map(axis).collect();
+    format!("[{}]", axes.join(", "))
+}
+
 fn artifact(path: &Path) -> Result<ArtifactInfo> {
     let variants = Variants::load(path)?;
     let models = variants.models();
     let first = &models[0];
-    let line = |id: &TensorId, shape: Option<String>| {
+    let line = |id: &TensorId, shape: String| {
         let t = first.tensor(*id);
         TensorLine {
             name: t.name.clone(),
             ty: t.dtype.to_string(),
-            shape: shape.unwrap_or_else(|| format!("{:?}", t.shape)),
+            shape,
         }
     };
+    let outputs = first.outputs().iter().enumerate();
     let states: BTreeSet<usize> = first.states().iter().map(|s| s.input).collect();
     let inputs = first.inputs().iter().enumerate();
     let inputs = inputs.filter(|(i, _)| !states.contains(i));
@@ -224,9 +254,11 @@ fn artifact(path: &Path) -> Result<ArtifactInfo> {
         model: first.name().to_string(),
         variants: (0..models.len()).filter_map(label).collect(),
         inputs: inputs
-            .map(|(i, id)| line(id, Some(variants.input_shape(i))))
+            .map(|(i, id)| line(id, variants.input_shape(i)))
             .collect(),
-        outputs: first.outputs().iter().map(|id| line(id, None)).collect(),
+        outputs: outputs
+            .map(|(i, id)| line(id, output_shape(&variants, i)))
+            .collect(),
         accuracy: first.accuracy().to_string(),
         compiler: first.compiler().to_string(),
         threads: first.threads(),
@@ -377,10 +409,9 @@ fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
         or_unknown(&m.compiler),
         or_unknown(&m.accuracy),
         m.threads
-            .map_or("any number of threads".into(), |n| match n {
-                1 => "1 thread".into(),
-                n => format!("{n} threads"),
-            }),
+            .map_or("any number of threads".into(), |n| counted(
+                n as u32, "thread"
+            )),
         m.cpu,
         m.triple
     ))?;

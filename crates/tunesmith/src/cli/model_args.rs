@@ -6,6 +6,7 @@ use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use super::pool_args::only_one;
 use super::screen;
+use super::table::counted;
 use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
@@ -377,13 +378,6 @@ pub fn warn_of_threads(model: &str, target: &Target, others: &[(u32, usize)]) {
             "warning: {model}: no schedule was measured for {own}, and {} for {measured}; give --threads {threads} to use them",
             counted(*tasks as u32, "schedule")
         ));
-    }
-}
-
-fn counted(n: u32, what: &str) -> String {
-    match n {
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
     }
 }
 

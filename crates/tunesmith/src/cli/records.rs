@@ -3,7 +3,7 @@
 use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::records_label;
-use super::table::{Table, ms};
+use super::table::{Table, counted, ms};
 use super::train_cold;
 use crate::imported::judge;
 use crate::titles::short;
@@ -507,7 +507,7 @@ fn short_target(o: &Opened, text: &str) -> Result<String> {
     let target = o.store.target(text)?;
     Ok(target.map_or_else(
         || text.to_string(),
-        |t| format!("{}, {} threads", t.cpu, t.threads),
+        |t| format!("{}, {}", t.cpu, counted(t.threads, "thread")),
     ))
 }
 

@@ -5,7 +5,7 @@
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::parse::parse_time;
 use super::records::title;
-use super::table::{Table, ms};
+use super::table::{Table, counted, ms};
 use super::task_args::{Which, pick};
 use measure::{Measured, Protocol, RunnerProcess, TaskData};
 use runtime::BuiltKernel;
@@ -190,12 +190,12 @@ fn replayed_text(r: &Replayed) -> String {
     });
     format!(
         "{head}samples (ms) {}\nmedian {} ms{interval}, min {} ms, {:.1} GFLOP/s\n\
-         correct against the plain schedule; {} threads, {} calls a sample, {} copies of constants, {}\n",
+         correct against the plain schedule; {}, {} calls a sample, {} copies of constants, {}\n",
         samples.join(" "),
         r.median_ms.map_or("-".into(), |v| format!("{v:.6}")),
         r.min_ms.map_or("-".into(), |v| format!("{v:.6}")),
         r.gflops_per_s.unwrap_or(0.0),
-        conditions.threads,
+        counted(conditions.threads, "thread"),
         conditions.repeats,
         conditions.const_copies,
         if conditions.pinned {

@@ -5,7 +5,7 @@ use super::model_args::{named_value, read_tensor};
 use super::output::{ARRAY, Output, TRACE, names_folder};
 use super::parse::{parse_count, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
-use super::table::{Table, or_unknown};
+use super::table::{Table, counted, or_unknown};
 use super::trace::Trace;
 use crate::online::{DecisionFile, selectors};
 use runtime::{CompiledModel, Model, Selectors, TensorId, TensorInfo, Variants};
@@ -314,8 +314,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             ran => format!(" {ran}"),
         };
         super::print_line(&format!(
-            "{}{ran}: {threads} threads, accuracy {}",
+            "{}{ran}: {}, accuracy {}",
             compiled.name(),
+            counted(threads as u32, "thread"),
             or_unknown(compiled.accuracy())
         ))?;
         if let Some(selectors) = &choosing {

@@ -3,7 +3,7 @@
 
 use super::model_args::ModelArgs;
 use super::parse::parse_count;
-use super::table::{Table, count};
+use super::table::{Table, count, counted};
 use super::task_args::pick;
 use crate::space_facts::{Samples, SketchFacts, SpaceFacts};
 use serde::Serialize;
@@ -148,7 +148,13 @@ fn text(r: &Report) -> String {
         }
     }
     text + &format!(
-        "\n{}: {} and {} threads, accuracy {}, space {}; {} random points of each sketch, seed {}\n",
-        r.model, r.target, r.threads, r.accuracy, r.space, r.samples, r.seed
+        "\n{}: {} and {}, accuracy {}, space {}; {} random points of each sketch, seed {}\n",
+        r.model,
+        r.target,
+        counted(r.threads, "thread"),
+        r.accuracy,
+        r.space,
+        r.samples,
+        r.seed
     )
 }

@@ -190,6 +190,14 @@ pub fn count(n: u64) -> String {
     format!("{:.1e}", n as f64)
 }
 
+/// So many of what this word says.
+pub fn counted(n: u32, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
 /// A time that may be missing.
 pub fn ms(v: Option<f64>) -> String {
     v.map_or("-".into(), |v| match v {

@@ -3,7 +3,7 @@
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
 use super::screen::{self, wrapped};
-use super::table::{Table, count, ms};
+use super::table::{Table, count, counted, ms};
 use crate::titles::short;
 use ir::Target;
 use plan::Plan;
@@ -188,12 +188,12 @@ fn text(r: &TaskList) -> String {
         .known_ms
         .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
     let summary = format!(
-        "{}: {} tasks, {:.3} GFLOP; {measured} with a known time for {} and {} threads, accuracy {}{sum}",
+        "{}: {} tasks, {:.3} GFLOP; {measured} with a known time for {} and {}, accuracy {}{sum}",
         r.model,
         r.tasks.len(),
         r.gflop,
         r.target,
-        r.threads,
+        counted(r.threads, "thread"),
         r.accuracy,
     );
     let width = screen::bound().unwrap_or(usize::MAX);

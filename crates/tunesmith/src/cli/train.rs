@@ -4,7 +4,7 @@ use super::knobs::with_default;
 use super::model_args::{key_value, read_tensor, say};
 use super::parse::{parse_count, parse_threads};
 use super::pool_args::PoolArgs;
-use super::table::Table;
+use super::table::{Table, counted};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -371,11 +371,11 @@ fn print(s: &Summary) -> Result<()> {
     let ends = s.losses.first().zip(s.losses.last());
     let (first, last) = ends.unwrap_or((&f64::NAN, &f64::NAN));
     super::print_line(&format!(
-        "{}: {} steps of {} rows, loss {first:.4} in the first step and {last:.4} in the last; {} threads",
+        "{}: {} steps of {} rows, loss {first:.4} in the first step and {last:.4} in the last; {}",
         s.model,
         s.losses.len(),
         s.batch,
-        s.threads
+        counted(s.threads as u32, "thread")
     ))?;
     match &s.out {
         Some(out) => super::print_line(&format!("states written to {out}")),

@@ -4,7 +4,7 @@
 use super::energy_text;
 use super::progress::duration;
 use super::screen::{self, Style, styled, wrapped};
-use super::table::{Table, ms, times};
+use super::table::{Table, counted, ms, times};
 use crate::titles::short;
 use std::time::Duration;
 use store::InModelDecision;
@@ -18,6 +18,8 @@ const MOST: usize = 3;
 const LEAST: f64 = 0.1;
 /// Gains of tasks that stand out.
 const MUCH: f64 = 1.05;
+/// Gains below this are shown as less than 1.00x.
+const EVEN: f64 = 0.995;
 
 /// How much faster than in the default model a task is; none if its code is the same.
 pub fn task_gain(t: &TaskSummary) -> Option<f64> {
@@ -150,10 +152,7 @@ fn bounds(gain: &Gain) -> String {
 
 /// The one line that matters.
 pub fn result(r: &Report) -> String {
-    let threads = match r.threads {
-        1 => "1 thread".to_string(),
-        n => format!("{n} threads"),
-    };
+    let threads = counted(r.threads, "thread");
     let after = latency(r.latency_after_ms);
     match (&r.gain, r.changed) {
         (Some(gain), true) => format!(
@@ -213,10 +212,40 @@ fn most(r: &Report) -> Option<String> {
     (!named.is_empty()).then(|| format!("most of the gain came from {}", named.join(", ")))
 }
 
+/// Why tasks show a gain below 1: their steps take longer with the kernels that were chosen.
+fn slower(tasks: &[TaskSummary]) -> Option<String> {
+    let titles: Vec<&str> = tasks.iter().map(|t| t.task.as_str()).collect();
+    let of_task = |(t, title): (&TaskSummary, String)| {
+        let gain = task_gain(t).filter(|g| *g < EVEN)?;
+        let lost = (t.after_ms? - t.before_ms?) * t.uses as f64;
+        Some((lost, format!("{title}, {}", times(gain))))
+    };
+    let mut all: Vec<_> = tasks
+        .iter()
+        .zip(short(&titles))
+        .filter_map(of_task)
+        .collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let lost: f64 = all.iter().map(|(lost, _)| lost).sum();
+    let count = match all.len() {
+        0 => return None,
+        1 => "1 task with a gain below 1x costs".into(),
+        n => format!("{n} tasks with a gain below 1x cost"),
+    };
+    let named: Vec<String> = all.into_iter().take(MOST).map(|(_, name)| name).collect();
+    Some(format!(
+        "{count} {} ({}): kernels are chosen by their time alone and by the whole model's time; \
+         times of single steps, as the table shows them, are less exact",
+        latency(lost),
+        named.join("; ")
+    ))
+}
+
 /// What else a reader should know of a run, the more important first.
 pub fn notes(r: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(most(r));
+    notes.extend(slower(&r.tasks).filter(|_| r.changed));
     if r.trials + r.cached > 0 && !r.tasks.is_empty() {
         notes.push(r.outlook.to_string());
     }
@@ -376,4 +405,57 @@ fn effort(r: &Report) -> String {
         "{} candidates tried in {:.0} s{known}; accuracy {}: {error}{:.0e} is allowed",
         r.trials, r.wall_s, r.accuracy, r.tolerance
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn task(name: &str, [before, after]: [f64; 2]) -> TaskSummary {
+        TaskSummary {
+            task: name.into(),
+            key: name.into(),
+            uses: 2,
+            share: 0.1,
+            before_ms: Some(before),
+            after_ms: Some(after),
+            plain_ms: None,
+            alone_ms: None,
+            gflops_per_s: None,
+            of_peak: None,
+            gflop: 1.0,
+            mbytes: 1.0,
+            peak_gflops: 1.0,
+            trials: 1,
+            spent_s: 1.0,
+            changed: true,
+            algorithm: None,
+            rel_l2: None,
+            in_model: None,
+            forecasts: None,
+            failures: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn tasks_whose_steps_take_longer_are_explained() {
+        let same = TaskSummary {
+            changed: false,
+            ..task("relu", [1.0, 2.0])
+        };
+        assert_eq!(
+            slower(&[task("conv2d", [2.0, 1.0]), task("pool", [1.0, 1.001]), same]),
+            None
+        );
+        let tasks = [
+            task("conv2d", [1.0, 0.5]),
+            task("matmul", [2.143, 2.215]),
+            task("softmax", [1.0, 2.0]),
+        ];
+        let note = slower(&tasks).unwrap();
+        let begin = "2 tasks with a gain below 1x cost 2.14 ms (softmax, 0.50x; matmul, 0.97x): ";
+        assert!(note.starts_with(begin), "{note}");
+    }
 }

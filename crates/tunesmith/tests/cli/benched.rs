@@ -31,7 +31,7 @@ fn a_model_is_measured_without_a_file_of_it() {
     let text = p.ok(&[&["bench", OP, "--defaults"][..], &QUICK].concat());
     says(
         &text,
-        &["median", "99th", "inferences/s (7 runs, 1 threads"],
+        &["median", "99th", "inferences/s (7 runs, 1 thread,"],
     );
     // The best known schedules of a store are used.
     let store = ["--store", &tuned().store];

@@ -114,6 +114,8 @@ fn a_masked_sequence_is_padded() {
     attention(&p, f32::MIN);
     let padded = ["--dim", "seq=4,8", "--pad", "seq", "--out", "padded.tsm"];
     p.json(&[&COMPILE[..], &padded].concat());
+    let info = p.json(&["info", "padded.tsm"]);
+    assert_eq!(info["outputs"][0]["shape"], format!("[seq, {WIDTH}]"));
     let exact = ["--dim", "seq=1,3,4,5,8", "--out", "exact.tsm"];
     p.json(&[&COMPILE[..], &exact].concat());
     for (rows, variant) in [(1, 4), (3, 4), (4, 4), (5, 8), (8, 8)] {
@@ -123,6 +125,18 @@ fn a_masked_sequence_is_padded() {
         assert_eq!(own.shape(), [rows, WIDTH]);
         assert!(compare(&own, &expected).within(1e-6), "{rows} rows");
     }
+}
+
+#[test]
+fn a_mask_that_hides_only_from_common_scores_is_told_of() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let args = ["--dim", "seq=4", "--pad", "seq", "--out", "text.tsm"];
+    let args = [&COMPILE[..], &args].concat();
+    attention(&p, f32::MIN);
+    assert_eq!(p.warnings(&args), "");
+    attention(&p, -1e4);
+    says(&p.warnings(&args), &["--pad seq", "adds -10000", "9000"]);
 }
 
 #[test]
