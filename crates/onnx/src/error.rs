@@ -59,13 +59,15 @@ pub enum ImportError {
     #[error(
         "{option}: the file fixes the size as {fixed}, and the model for another does not follow \
          from it: {reason}. Export the model with an open size, as in torch.onnx.export(model, \
-         args, file, dynamo=True, dynamic_shapes={{{axes}}})"
+         args, file, dynamo=True, dynamic_shapes={{{axes}}}){elsewhere}"
     )]
     FixedSize {
         option: String,
         fixed: usize,
         /// The axes to leave open, as PyTorch's exporter takes them.
         axes: String,
+        /// What to do if the batch is on another axis; nothing of an axis that was given.
+        elsewhere: String,
         reason: String,
     },
     #[error("constant `{name}` (--const): {reason}")]

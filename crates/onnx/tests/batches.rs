@@ -252,6 +252,7 @@ fn a_node_that_mixes_rows_is_named() {
             "node `culprit",
             "mixes rows",
             "dynamic_shapes={'x': {0: torch.export.Dim('batch')}}",
+            "--dim x.1=4",
         ] {
             assert!(said.contains(words), "{op}: {said}");
         }

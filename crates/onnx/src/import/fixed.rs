@@ -185,8 +185,16 @@ impl Changed {
         let axis = |(input, axis): &(String, usize)| {
             format!("'{input}': {{{axis}: torch.export.Dim('{open}')}}")
         };
+        let elsewhere = match (&self.dim, self.axes.first()) {
+            (None, Some((input, _))) => format!(
+                ". A batch on another axis is given as --dim {input}.1={}",
+                self.given
+            ),
+            _ => String::new(),
+        };
         ImportError::FixedSize {
             option,
+            elsewhere,
             fixed: self.fixed,
             axes: self.axes.iter().map(axis).collect::<Vec<_>>().join(", "),
             reason,

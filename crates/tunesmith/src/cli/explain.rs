@@ -6,6 +6,7 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_thr
 use super::parse::{parse_count, parse_duration};
 use super::pool_args::{PoolArgs, model_of};
 use super::score_args::{ScoreArgs, Scoring};
+use super::trace::Trace;
 use super::{explain_graph, explain_html, output};
 use crate::check::of_model;
 use crate::compile::compile_plan;
@@ -13,7 +14,7 @@ use crate::explain::{
     CallFacts, Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use ir::Target;
-use output::{GRAPH, Kind, Output, PAGE};
+use output::{GRAPH, Kind, Output, PAGE, TRACE};
 use plan::Plan;
 use runtime::{CompiledModel, Pool};
 use serde::Serialize;
@@ -81,6 +82,9 @@ pub struct Args {
     /// Also write the steps as a graph for Graphviz, with their shares of the time
     #[arg(long, value_name = "FILE.dot")]
     graph: Option<PathBuf>,
+    /// Also write the steps with their median times for a viewer of traces such as ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -255,8 +259,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .help("give --threads 2 or more"));
     }
     let scoring = scoring(a, &machine, &target)?;
-    let html = file(a, a.html.as_ref(), PAGE)?;
-    let graph = file(a, a.graph.as_ref(), GRAPH)?;
+    let files = Files::of(a)?;
     let store = a
         .store
         .read_unless(a.defaults || a.model.artifact().is_some())?;
@@ -309,21 +312,50 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         report.predicted = predictions(&host, &target, scoring, &facts, &report.layers)?;
         report.rates = Some(scoring.source.clone());
     }
-    if let Some(html) = &html {
-        html.write_bytes(explain_html::page(&report).as_bytes())?;
-    }
-    if let Some(graph) = &graph {
-        graph.write_bytes(explain_graph::graph(&report, &subject.compiled).as_bytes())?;
-    }
+    files.write(&report, &subject.compiled)?;
     if a.json {
         super::print_json(&report)?;
     } else {
         print(a, &mut report, scoring.as_ref())?;
-        for file in html.iter().chain(&graph) {
+        for file in files.html.iter().chain(&files.graph).chain(&files.trace) {
             super::print_line(&format!("written to {}", file.path().display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is written beside what is printed.
+struct Files {
+    html: Option<Output>,
+    graph: Option<Output>,
+    trace: Option<Output>,
+}
+
+impl Files {
+    fn of(a: &Args) -> Result<Files> {
+        Ok(Files {
+            html: file(a, a.html.as_ref(), PAGE)?,
+            graph: file(a, a.graph.as_ref(), GRAPH)?,
+            trace: file(a, a.trace.as_ref(), TRACE)?,
+        })
+    }
+
+    fn write(&self, report: &Explanation, compiled: &CompiledModel) -> Result<()> {
+        if let Some(html) = &self.html {
+            html.write_bytes(explain_html::page(report).as_bytes())?;
+        }
+        if let Some(graph) = &self.graph {
+            graph.write_bytes(explain_graph::graph(report, compiled).as_bytes())?;
+        }
+        if let Some(trace) = &self.trace {
+            let medians = report.layers.iter().map(|l| l.time.median_ms);
+            let medians: Vec<u64> = medians.map(|ms| (ms * 1e6) as u64).collect();
+            let mut steps = Trace::default();
+            steps.add_steps(compiled, "", &medians);
+            steps.write(trace)?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints the report for people.

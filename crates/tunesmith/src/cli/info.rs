@@ -458,12 +458,12 @@ const MOST_NAMES: usize = 8;
 
 fn print_store(path: &Path, s: &StoreInfo) -> Result<()> {
     super::print_line(&format!(
-        "{}: a store of tuning records ({}): {} records of {} tasks in {} runs",
+        "{}: a store of tuning records ({}): {} records of {} tasks in {}",
         name(path),
         size(s.file_bytes),
         s.records,
         s.tasks,
-        s.runs
+        counted(s.runs as u32, "run")
     ))?;
     let rest = match s.models.len().saturating_sub(MOST_NAMES) {
         0 => String::new(),

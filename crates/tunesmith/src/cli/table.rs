@@ -201,6 +201,7 @@ pub fn counted(n: u32, what: &str) -> String {
 /// A time that may be missing.
 pub fn ms(v: Option<f64>) -> String {
     v.map_or("-".into(), |v| match v {
+        v if v < 0.001 => format!("{v:.5}"),
         v if v < 0.1 => format!("{v:.4}"),
         v => format!("{v:.3}"),
     })

@@ -1,6 +1,6 @@
 //! `tasks`: what a model is split into, and what is known of each part.
 
-use super::model_args::{ModelArgs, StoreArgs, warn};
+use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads};
 use super::plan_facts::PlanFacts;
 use super::screen::{self, wrapped};
 use super::table::{Table, count, counted, ms};
@@ -119,6 +119,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read()?;
     let plan = source.plan_for(&machine, &target, a.model.accuracy, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.requirements(), &machine, &store)?;
+    if tasks.iter().all(|t| t.best_ms.is_none()) {
+        let machine = machine.fingerprint();
+        let lookup = Lookup::new(&store, &plan, &target, &machine, a.model.requirements());
+        warn_of_threads(&source.name, &target, &lookup.other_threads()?);
+    }
     let report = TaskList {
         model: source.name.clone(),
         target: target.name().into(),

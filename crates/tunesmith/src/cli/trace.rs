@@ -25,7 +25,12 @@ impl Trace {
     /// If a kernel fails.
     pub fn add(&mut self, model: &mut Model, sizes: &str) -> Result<()> {
         let times_ns = model.invoke_profiled()?;
-        let compiled = model.compiled().clone();
+        self.add_steps(model.compiled(), sizes, &times_ns);
+        Ok(())
+    }
+
+    /// Adds the steps of a model that took these times.
+    pub fn add_steps(&mut self, compiled: &CompiledModel, sizes: &str, times_ns: &[u64]) {
         self.models += 1;
         let title = format!("{} {sizes}", compiled.name());
         self.events.push(json!({
@@ -33,20 +38,19 @@ impl Trace {
             "args": { "name": title.trim_end() },
         }));
         let mut begin_ns = 0;
-        for (at, ns) in times_ns.into_iter().enumerate() {
+        for (at, &ns) in times_ns.iter().enumerate() {
             let step = &compiled.steps()[at];
             self.events.push(json!({
                 "ph": "X", "name": step.name, "cat": "step", "pid": self.models, "tid": 1,
                 "ts": begin_ns as f64 / 1e3, "dur": ns as f64 / 1e3,
                 "args": {
                     "step": at,
-                    "shape": shapes(&compiled, at),
+                    "shape": shapes(compiled, at),
                     "algorithm": compiled.algorithm(&step.alternatives[0]),
                 },
             }));
             begin_ns += ns;
         }
-        Ok(())
     }
 
     /// # Errors

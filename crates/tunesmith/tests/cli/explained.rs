@@ -60,7 +60,8 @@ fn narrow_tables_show_what_differs_and_end_with_the_costliest() {
 fn the_rest_of_the_layers_is_one_line() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    let top = [&MODEL[..], &["--top", "3", "--graph", "g.dot"]].concat();
+    let files = ["--graph", "g.dot", "--trace", "t.json"];
+    let top = [&MODEL[..], &["--top", "3"], &files].concat();
     let text = p.ok(&top);
     let layers: Vec<&str> = rows(&text)
         .into_iter()
@@ -71,6 +72,12 @@ fn the_rest_of_the_layers_is_one_line() {
     let report = p.json(&top);
     let steps = report["layers"].as_array().unwrap();
     assert!(steps.len() > 20, "JSON has all layers");
+    let trace = std::fs::read(folder.path().join("t.json")).unwrap();
+    let trace: serde_json::Value = serde_json::from_slice(&trace).unwrap();
+    // The first event names the model.
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len(), steps.len() + 1);
+    assert_eq!(events[1]["name"], steps[0]["name"]);
     let dot = std::fs::read_to_string(folder.path().join("g.dot")).unwrap();
     assert!(
         dot.starts_with("digraph model {") && dot.ends_with("}\n"),

@@ -506,5 +506,10 @@ fn records_for_other_threads_are_pointed_at() {
         ],
     );
     assert!(!compiled("1").contains("give --threads"));
+    let listed = ["tasks", OP, "--threads", "2", "--store", &t.store];
+    says(
+        &p.warnings(&listed),
+        &["1 schedule for 1 thread; give --threads 1"],
+    );
     says(&compiled("2048"), &["2048 threads share"]);
 }
