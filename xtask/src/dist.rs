@@ -27,6 +27,19 @@ pub fn run(root: &Path) -> Fallible<()> {
         ],
         &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
     )?;
+    cargo(
+        root,
+        &[
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "simulate",
+            "--example",
+            "qemu_counts",
+        ],
+        &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
+    )?;
     let dist = root.join("target/dist");
     let name = format!("tunesmith-{version}-{target}");
     let tree = dist.join(&name);
@@ -92,6 +105,10 @@ fn lay_out(root: &Path, tree: &Path, runner: PathBuf, version: &str) -> Fallible
         (
             built.join("libtunesmith_runtime.a"),
             "lib/libtunesmith_runtime.a",
+        ),
+        (
+            built.join("examples/libqemu_counts.so"),
+            "lib/libqemu_counts.so",
         ),
         (header, "include/tunesmith_runtime.h"),
         (root.join("LICENSE"), "share/doc/tunesmith/LICENSE"),

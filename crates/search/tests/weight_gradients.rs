@@ -104,7 +104,10 @@ fn all_taps_of_a_depthwise_convolution_are_one_tile() {
         let program = depthwise(size, stride);
         let target = Target::generic(Isa::X86Avx512);
         let rules = search::rules_text(&program, &target);
-        assert!(rules.contains("main.r, main.s.0: interior and ends"), "{rules}");
+        assert!(
+            rules.contains("main.r, main.s.0: interior and ends"),
+            "{rules}"
+        );
         let first = checked(&program, &target).remove(0);
         let tile = ["tile_y", "tile_x"].map(|name| default_of(&first, name));
         assert_eq!(tile, [3, 3], "{rules}");

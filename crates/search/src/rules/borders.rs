@@ -87,6 +87,8 @@ fn long_windows(plan: &Plan, loops: &TileLoops) -> Vec<LoopId> {
         .collect();
     let axes = facts.axes.iter().enumerate();
     let terms = axes.filter(|(_, a)| a.class == Class::Reduction);
-    let found = terms.zip(&loops.terms).filter(|((t, _), _)| long.contains(t));
+    let found = terms
+        .zip(&loops.terms)
+        .filter(|((t, _), _)| long.contains(t));
     found.map(|(_, l)| *l).collect()
 }

@@ -29,7 +29,11 @@ pub struct Dots {
 /// The terms that lie along rows which are too seldom used to be copied.
 pub fn wanted(facts: &Reduction, target: &CpuTarget) -> Option<Dots> {
     let (lanes, _) = lanes::choose(facts, &[]).ok()?;
-    let width = target.lanes(DType::F32);
+    // Halves are summed in f32.
+    let width = target.lanes(match facts.output.element_bytes {
+        8 => DType::F64,
+        _ => DType::F32,
+    });
     let terms = facts.axes.iter().filter(|a| a.class == Class::Reduction);
     let terms: i64 = terms.map(|a| a.extent).product();
     let in_strides = |o: &&Access| {

@@ -72,7 +72,7 @@ impl Contraction<'_> {
                 space: SpaceKind::Rules,
             },
         );
-        assert_eq!(space.refused, [], "sketches are written");
+        assert_eq!(space.refused, [], "{}", ir::text::print(&self.program));
         space
     }
 

@@ -223,6 +223,35 @@ fn what_the_simulator_does_not_know_is_refused_by_name() {
     );
 }
 
+/// Which rows are gathered is in the data, so the simulator of addresses cannot count, and QEMU does.
+#[test]
+fn kernels_whose_addresses_depend_on_data_are_counted_by_qemu() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let report = p.json(&[
+        "tune",
+        "op:gather(table=64,rows=16,cols=32)",
+        "--evaluate",
+        "simulate",
+        "--target",
+        "aarch64-neon",
+        "--threads",
+        "1",
+        "--trials",
+        "2",
+    ]);
+    let counted = report["tasks"][0]["default_cycles"].as_f64();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    let plugin = program.with_file_name("examples/libqemu_counts.so");
+    let target = ir::Target::generic(ir::Isa::AArch64Neon);
+    if plugin.exists() && simulate::Emulator::find(&target).is_ok() {
+        assert!(counted.is_some_and(|n| n > 100.0), "{report}");
+    } else {
+        assert_eq!(counted, None);
+        testkit::host::skipped_in_part("QEMU or its plugin is missing");
+    }
+}
+
 #[test]
 fn candidates_are_timed_on_a_board_and_the_fastest_is_named() {
     let folder = tempdir().unwrap();
