@@ -113,3 +113,28 @@ fn all_taps_of_a_depthwise_convolution_are_one_tile() {
         assert_eq!(tile, [3, 3], "{rules}");
     }
 }
+
+/// Images larger than the last-level cache, whose channels lie in blocks far apart: some terms of
+/// all blocks come before the others.
+#[test]
+fn lines_from_memory_are_read_together() {
+    let rules = |size: i64| {
+        let mut b = ProgramBuilder::new("product");
+        let x = b.input("X", DType::F32, &[8, 6, size, size, BLOCK]);
+        let w = b.input("W", DType::F32, &[6, BLOCK, BLOCK]);
+        let axes = [("n", 8), ("y", size), ("x", size), ("ki", BLOCK)];
+        let terms = [("co", 6), ("ci", BLOCK)];
+        let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+            let pixel = [&o[0], &t[0], &o[1], &o[2], &t[1]].map(Expr::clone);
+            Expr::load(x, pixel) * Expr::load(w, [&t[0], &t[1], &o[3]].map(Expr::clone))
+        });
+        let program = b.finish(&[main]);
+        search::rules_text(&program, &Target::generic(Isa::X86Avx512))
+    };
+    assert!(
+        rules(224).contains("| main.ci.0 main.co |"),
+        "{}",
+        rules(224)
+    );
+    assert!(rules(28).contains("| main.co main.ci.0 |"), "{}", rules(28));
+}

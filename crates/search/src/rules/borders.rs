@@ -4,7 +4,7 @@
 //! the one along the lanes, where vectors would be loaded or stored under a mask;
 //! otherwise the innermost one along which an operand is guarded; and the innermost one
 //! along which the last tile is cut, where each row of the tile would be tested. Where
-//! windows are longer than the results along an axis, the loops over the terms of a window
+//! windows are much longer than the results along an axis, the loops over the terms of a window
 //! are separated instead of those over tiles. Each further loop would multiply the code again. Loops that threads share are one loop: it is
 //! separated once for each of the chosen ones among them.
 
@@ -75,16 +75,10 @@ pub fn separate(
     );
 }
 
-/// The loops over terms of windows that are longer than the results, outermost first.
+/// The loops over terms of windows that are much longer than the results, outermost first.
 fn long_windows(plan: &Plan, loops: &TileLoops) -> Vec<LoopId> {
     let facts = &plan.facts;
-    if facts.operands.len() == 1 {
-        return Vec::new();
-    }
-    let long: Vec<usize> = facts
-        .spatial()
-        .flat_map(|at| cost::long_windows(facts, at))
-        .collect();
+    let long = cost::all_long_windows(facts);
     let axes = facts.axes.iter().enumerate();
     let terms = axes.filter(|(_, a)| a.class == Class::Reduction);
     let found = terms

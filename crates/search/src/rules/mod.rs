@@ -199,6 +199,12 @@ pub fn share_terms(sketches: &[Sketch]) -> bool {
     sketches.first().is_some_and(share)
 }
 
+/// Whether products have windows that are much longer than the results, so that a tile has all
+/// results along an axis, and no template does.
+pub fn have_long_windows(program: &Program, all: &[Nest]) -> bool {
+    recognise(program, all).is_ok_and(|facts| !cost::all_long_windows(&facts).is_empty())
+}
+
 fn name(order: Order, copies: Copies) -> String {
     format!("{PREFIX}{}{}", order.word(), copies.suffix())
 }

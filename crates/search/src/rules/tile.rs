@@ -453,6 +453,9 @@ pub fn cut(d: &mut Draft, plan: &mut Plan, lanes: &Lanes, tile: &Tile) -> Writte
             None => terms.push(axis.id),
         }
     }
+    if tile.cost.waits_for_lines(&tile.default) {
+        terms.rotate_right(1);
+    }
     // Batch axes first, then what the order says.
     parts.sort_by_key(|(at, _)| (plan.order.rank(&plan.facts, lanes, *at), *at));
     outer.extend(parts);

@@ -127,6 +127,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     }
     let mut rules = of(rules::sketches);
     let first = rules::share_terms(&rules.sketches)
+        || rules::have_long_windows(program, &all)
         || gemm::copies_cut_rows(program, &all, target)
         || blocked::shuffles_far(program, &all, &rules.sketches);
     if allowed.space == SpaceKind::All && first {
