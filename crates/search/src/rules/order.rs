@@ -3,8 +3,9 @@
 //! Operands that are read in vectors along the lanes make panels. Either all rows pass
 //! while a panel stays in cache, or all panels pass while a row's data stays. Batch axes
 //! are outside both; those whose iterations have unequally many terms are between the two,
-//! so that threads that share outer loops get some of every iteration. Terms are inside: the results of a tile are complete when its terms are.
-//! They are in the program's order, except where a tile would wait for lines from memory.
+//! so that threads that share outer loops get some of every iteration. Terms are inside: the
+//! results of a tile are complete when its terms are. They are in the program's order, except
+//! where a tile would wait for lines from memory.
 
 use super::lanes::Lanes;
 use super::{Packed, Plan, TileLoops};
