@@ -235,16 +235,12 @@ fn a_builder_reads_what_it_builds() {
     let mut read = plain.clone();
     read.options.read = Some(ReadOptions {
         cpu: "znver3".into(),
-        caches: None,
-        external: None,
-        sample_iterations: None,
+        ..ReadOptions::default()
     });
     let mut unknown = plain.clone();
     unknown.options.read = Some(ReadOptions {
         cpu: "no-such-processor".into(),
-        caches: None,
-        external: None,
-        sample_iterations: None,
+        ..ReadOptions::default()
     });
     for (id, request) in [plain, read, unknown].into_iter().enumerate() {
         pool.submit(id as u64, request, Duration::from_secs(60));
