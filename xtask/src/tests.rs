@@ -35,6 +35,8 @@ const FIRST: [&str; 6] = [
 ];
 /// Failed tests that run once more, at most. Where more fail, it is not by chance.
 const TRIED_AGAIN: usize = 3;
+/// Behind the name of a test that has to panic, in a line of its result.
+const SHOULD_PANIC: &str = " - should panic";
 /// Tests that the list of the slowest has.
 const SLOWEST: usize = 10;
 
@@ -224,11 +226,13 @@ impl Part<'_> {
 }
 
 impl Ran {
-    /// The tests that failed; none if the process ended without saying which.
+    /// The tests that failed; none if the process died before it had run all.
     fn failed(&self) -> Vec<&str> {
         let failed = self.lines.iter().filter(|l| l.ends_with("FAILED"));
-        let tests: Vec<&str> = failed.filter_map(|l| ended(l)).collect();
-        match tests.len() == self.counts.failed {
+        let name = |l| ended(l).map(|test: &str| test.trim_end_matches(SHOULD_PANIC));
+        let tests: Vec<&str> = failed.filter_map(|l: &String| name(l)).collect();
+        let all_ran = self.lines.iter().any(|l| counts(l).is_some());
+        match all_ran && tests.len() == self.counts.failed {
             true => tests,
             false => Vec::new(),
         }
@@ -338,7 +342,7 @@ fn run_again(all: &mut [(Part, Ran)], arguments: &[String]) -> Result<Vec<String
             };
             println!("once more, alone: {}", alone.title());
             let second = alone.run(arguments)?;
-            if second.counts.failed > 0 {
+            if second.counts.failed > 0 || second.counts.passed != 1 {
                 second.shown().for_each(|line| println!("{line}"));
             } else {
                 ran.counts.failed -= 1;
@@ -471,7 +475,8 @@ mod checks {
         );
     }
 
-    /// A program of tests as a script: `steady` passes, `broken` fails, `unlucky` passes when it runs alone.
+    /// A program of tests as a script: `steady` passes, `broken` fails, `unlucky` passes when it runs alone, and
+    /// `deadly` ends the program.
     #[test]
     fn a_failed_test_runs_once_more_alone() {
         use std::os::unix::fs::PermissionsExt;
@@ -480,8 +485,9 @@ mod checks {
         let path = folder.join("program");
         let script = r#"#!/bin/sh
 all="$*" failed=0
-for t in steady broken unlucky; do
+for t in steady broken unlucky deadly; do
     case " $all " in *" $t "*) ;; *) continue ;; esac
+    [ $t != deadly ] || exit 101
     case "$t $all" in
         broken*|unlucky*steady*) echo "test $t ... FAILED"; failed=$((failed + 1)) ;;
         *) echo "test $t ... ok" ;;
@@ -514,6 +520,9 @@ echo "test result: FAILED. $(($# - 3 - failed)) passed; $failed failed; 0 ignore
         let unlucky = vec!["p: unlucky".to_string()];
         assert_eq!(counts_of(&["steady", "unlucky"]), (counts(2, 0), unlucky));
         assert_eq!(counts_of(&["steady", "broken"]), (counts(1, 1), vec![]));
+        // What the program would have run is not known.
+        let died = counts_of(&["steady", "unlucky", "deadly"]);
+        assert_eq!(died, (counts(0, 1), vec![]));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -210,7 +210,7 @@ fn emulate(read: &mut Read, asked: &ReadOptions, target: &Target, kernel: &Built
             counted.map_err(|e| format!("{why}, and QEMU does not count it: {e}"))
         }
         None => Err(format!(
-            "{why}; QEMU counts it where {} lies beside this program",
+            "{why}; QEMU counts it where kernels have one thread and {} lies beside this program",
             Plugin::FILE
         )),
     });

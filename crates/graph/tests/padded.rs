@@ -284,6 +284,22 @@ fn a_mask_that_hides_too_little_is_refused() {
             let added = b.additive(-9_000.0, &b.keys());
             b.attention(added)
         },
+        // What the scores of all keys get.
+        |b| {
+            let (scores, low) = (b.scores(), b.scalar(-20_000.0));
+            let lower = b.binary(Binary::Add, scores, low);
+            b.weighted(lower, 2)
+        },
+        |b| {
+            let (scores, high) = (b.scores(), b.scalar(20_000.0));
+            let lower = b.binary(Binary::Sub, scores, high);
+            b.weighted(lower, 2)
+        },
+        |b| {
+            let (scores, low) = (b.scores(), b.scalar(-20_000.0));
+            let lower = b.binary(Binary::Min, scores, low);
+            b.weighted(lower, 2)
+        },
         // Of the rows that are zero's opposite.
         |b| {
             let mask = b.op(Op::Cast(DType::F32), &[b.mask]);

@@ -173,6 +173,8 @@ class Model:
         """Copies the file of the model, which must still be where it was loaded from."""
         # Models that were loaded from a file of this name have it mapped: it must not change under them.
         unfinished = f"{os.fspath(path)}.{os.getpid()}.tmp"
+        if not os.path.exists(self.path):
+            raise LoadError(f"the file of the model, {os.fspath(self.path)}, is gone")
         try:
             shutil.copyfile(self.path, unfinished)
             os.replace(unfinished, path)

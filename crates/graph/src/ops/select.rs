@@ -34,7 +34,7 @@ impl Suppress {
             return refuse(format!("its scores are {scores}, not of three axes"));
         };
         if scores.dtype == DType::F64 {
-            return refuse("its scores are f64");
+            return refuse("its scores are f64; cast scores and boxes to f32");
         }
         inputs.expect(1, scores.dtype, &[batch, count, 4])?;
         if scores.is_empty() || self.most == 0 {

@@ -2,6 +2,7 @@
 
 use super::widen::floats;
 use crate::ops::Suppress;
+use std::cmp::Ordering;
 use tensor::Tensor;
 
 pub(super) fn positions(x: &Tensor) -> Tensor {
@@ -38,7 +39,8 @@ pub(super) fn suppress(s: Suppress, scores: &Tensor, boxes: &Tensor) -> Tensor {
         let score = |i: usize| scores.get_f64(row * count + i);
         let mut order: Vec<usize> = (0..count).collect();
         order.retain(|i| score(*i) > f64::NEG_INFINITY);
-        order.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
+        // Equal scores, 0 and -0 too, stay in their order. No score that is left is NaN.
+        order.sort_by(|a, b| score(*b).partial_cmp(&score(*a)).unwrap_or(Ordering::Equal));
         let mut chosen: Vec<usize> = Vec::new();
         for i in order {
             let over = |c: &usize| overlap(side(i), side(*c)) > f64::from(s.threshold);

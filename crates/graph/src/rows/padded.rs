@@ -372,7 +372,18 @@ impl Reading<'_> {
             | Op::Where
             | Op::Cast(_) => {
                 let dtypes = self.operands.iter().flatten().map(|x| x.dtype);
-                let operands: Vec<_> = (0..chosen.len()).map(of).zip(dtypes).collect();
+                let known = |at: usize| matches!(of(at), Rest::Known(_));
+                let all_known = (0..chosen.len()).all(known);
+                // What every row gets alike, such as the 20000 of `x - 20000`, hides the padding from none: it counts
+                // only where the padding's elements are known.
+                let operand = |at: usize| match chosen[at] {
+                    None if !all_known && self.is_shift() => Rest::Unknown,
+                    _ => of(at),
+                };
+                if matches!(self.ops[1], Op::Where) && chosen[0].is_none() {
+                    return Rest::Unknown;
+                }
+                let operands: Vec<_> = (0..chosen.len()).map(operand).zip(dtypes).collect();
                 applied(self.ops[1], &operands)
             }
             Op::Reshape(_)
@@ -393,6 +404,11 @@ impl Reading<'_> {
             }
             _ => Rest::Unknown,
         }
+    }
+
+    fn is_shift(&self) -> bool {
+        let shifts = [Binary::Add, Binary::Sub, Binary::Min];
+        matches!(self.ops[1], Op::Binary(b) if shifts.contains(b))
     }
 
     /// What becomes of rows that see each other, if none sees the padding.

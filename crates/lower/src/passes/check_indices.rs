@@ -91,6 +91,21 @@ fn collect(p: Known<'_>, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>)
     }
 }
 
+/// Whether arithmetic on what is loaded may leave the range of its type: kernels wrap round there, and bounds do not.
+fn may_wrap(e: &Expr, ranges: &Ranges) -> bool {
+    let arithmetic = matches!(
+        e.kind(),
+        ExprKind::Unary(UnaryOp::Neg, _)
+            | ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, ..)
+    );
+    let within = || bounds(e, ranges).is_some_and(|i| i.lo > i64::MIN && i.hi < i64::MAX);
+    match e.kind() {
+        ExprKind::Load(..) => false,
+        _ if arithmetic && has_load(e) && !within() => true,
+        _ => e.children().any(|c| may_wrap(c, ranges)),
+    }
+}
+
 /// Loaded indices of one access lie in their dimensions, if the context holds.
 fn require(
     (p, ranges): Known<'_>,
@@ -100,7 +115,9 @@ fn require(
     out: &mut Vec<Stmt>,
 ) {
     let shape = &p.buffer(buffer).shape;
-    let known = |i: &Expr, n: i64| bounds(i, ranges).is_some_and(|i| 0 <= i.lo && i.hi < n);
+    let known = |i: &Expr, n: i64| {
+        bounds(i, ranges).is_some_and(|i| 0 <= i.lo && i.hi < n) && !may_wrap(i, ranges)
+    };
     let inside = indices
         .iter()
         .zip(shape)

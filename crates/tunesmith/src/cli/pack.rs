@@ -92,16 +92,21 @@ fn runner(a: &Args) -> Result<PathBuf> {
     })
 }
 
-/// Refuses a program that starts here and does not read the model: that of another version would fail on the other machine.
-/// A program for another processor does not start here, so nobody asks it.
+/// Refuses a program that says that it does not read the model: that of another version would fail on the other machine.
+/// A program for another machine may not start here, so only its own words count.
 fn reads(runner: &Path, artifact: &Path) -> Result<()> {
-    let asked = Command::new(runner).arg("info").arg(artifact).output();
+    let Ok(path) = runner.canonicalize() else {
+        return Ok(());
+    };
+    let asked = Command::new(path).arg("info").arg(artifact).output();
     let Some(out) = asked.ok().filter(|out| !out.status.success()) else {
         return Ok(());
     };
     let said = String::from_utf8_lossy(&out.stderr);
-    let why = said.lines().next().unwrap_or("it says nothing");
-    let why = why.trim_start_matches("error: ");
+    let first = said.lines().next().unwrap_or_default();
+    let Some(why) = first.strip_prefix("error: ") else {
+        return Ok(());
+    };
     let (runner, artifact) = (runner.display(), artifact.display());
     let what = format!("{runner} does not read {artifact}: {why}");
     Err(Error::new(what).help("build it anew with `cargo build --release -p deploy`"))
