@@ -267,7 +267,9 @@ fn a_signal_ends_cargo_and_its_compilers_as_well() {
         let machine = Machine::ready();
         let start = machine.start("hangs").spawn().unwrap();
         let processes = machine.processes();
-        assert!(processes.len() == 2 && processes.iter().all(|p| runs(p)));
+        assert_eq!(processes.len(), 2);
+        // One that is just being started may have no command line yet.
+        wait_until("both run", || processes.iter().all(|p| runs(p)));
         let send = format!("kill -{signal} {}", start.id());
         assert!(
             machine

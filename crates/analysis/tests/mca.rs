@@ -30,6 +30,8 @@ const OPERATORS: &[&str] = &[
 
 /// Blocks of each operator, at most and for each point.
 const BLOCKS: usize = 3;
+/// Points of each sketch beside its default: about 60 blocks of a core, so that one block more or less does not decide a share.
+const POINTS: u64 = 3;
 /// Blocks of a core, at least.
 const FEWEST: usize = 8;
 /// Instructions of a block.
@@ -145,18 +147,14 @@ fn samples_of(f: &MachineFunction, lines: &Lines) -> Vec<Sample> {
 
 /// Different blocks of candidates of all operators.
 fn samples(tools: &Tools, decoder: &Decoder, target: &Target) -> Vec<Sample> {
-    // Every third trace has blocks of all kinds.
-    let (points, every) = match std::env::var("TUNESMITH_POINTS") {
-        Ok(points) => (points.parse().expect("a number"), 1),
-        Err(_) => (0, 3),
-    };
+    let points = testkit::setting("TUNESMITH_POINTS", POINTS) as usize;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("code.o");
     let mut found: Vec<Sample> = Vec::new();
     for spec in OPERATORS {
         let first = found.len();
         for program in operator(spec, target) {
-            for trace in traces(&program, target, points).iter().step_by(every) {
+            for trace in &traces(&program, target, points) {
                 let scheduled = schedule::replay(&program, trace).expect("a legal trace");
                 let (_, object) = compiled(&scheduled, target);
                 std::fs::write(&path, &object).expect("the object is written");
