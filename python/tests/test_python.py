@@ -1,9 +1,13 @@
 """Both packages, on an operator that compiles in a moment. TUNESMITH_PROGRAM and TUNESMITH_RUNTIME_LIBRARY may name
 programs and libraries that are not in the packages."""
 
+import contextlib
 import doctest
+import io
 import os
 import pickle
+import re
+import subprocess
 import tempfile
 import threading
 import time
@@ -39,6 +43,26 @@ class Packages(unittest.TestCase):
             failed, tried = doctest.testmod(module, extraglobs=names)
             self.assertGreater(tried, 0)
             self.assertEqual(failed, 0)
+
+    def test_the_programs_of_the_pages_work(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder.name)
+        model = "op:conv2d(c=3,h=224,w=224,k=2,r=3,s=3,stride=8,layout=nchw)"
+        subprocess.run([tunesmith.program(), "models", "export", model, "model.onnx"], check=True, capture_output=True)
+        inputs, outputs = (tunesmith.info("model.onnx")[side][0]["name"] for side in ("inputs", "outputs"))
+        image = np.zeros((1, 3, 224, 224), np.float32)
+        a, b = (np.ones((8, 8), np.float32) for _ in range(2))
+        names = {"image": image, "np": np, "by_torch": np.matmul, "own": np.matmul, "a": a, "b": b}
+        pages = Path(__file__).parents[2] / "docs/howto"
+        programs = 0
+        for page in ("python.md", "choose-in-your-program.md"):
+            for block in re.findall(r"```python\n(.*?)```", (pages / page).read_text(), re.DOTALL):
+                # The page's model has other names, and a user has time for a search.
+                block = block.replace('"60s"', '"1s"').replace('"image"', f'"{inputs}"').replace('"scores"', f'"{outputs}"')
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(block, page, "exec"), names)
+                programs += 1
+        self.assertEqual(programs, 4)
 
     def test_every_way_to_run_gives_the_same(self):
         y = self.model(self.x)

@@ -89,6 +89,31 @@ fn said(out: &Output) -> (String, String) {
 }
 
 #[test]
+fn the_c_program_of_the_page_works() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/howto/deploy.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("```c\n").unwrap();
+    let (block, _) = rest.split_once("```").unwrap();
+    // The memory of the results is the model's.
+    let (lines, freed) = block.split_once("tunesmith_free").unwrap();
+    let program = format!(
+        "#include <stdio.h>\n#include <string.h>\n#include \"tunesmith_runtime.h\"\n\
+         int main(void) {{\n\
+         float image[5] = {{1, 2, 3, 4, 5}};\nsize_t bytes = sizeof image;\n\
+         {lines}printf(\"%g\\n\", scores[4]);\ntunesmith_free{freed}return 0;\n}}\n"
+    );
+    let folder = tempdir().unwrap();
+    let source = folder.path().join("page.c");
+    std::fs::write(&source, program).unwrap();
+    std::fs::rename(model(&folder), folder.path().join("model.tsm")).unwrap();
+    let program = linked(&folder, "cc", source.to_str().unwrap(), false);
+    let out = Command::new(&program).current_dir(folder.path()).output();
+    let out = out.unwrap();
+    assert!(out.status.success(), "{:?}", said(&out));
+    assert_eq!(said(&out).0, "10\n");
+}
+
+#[test]
 fn a_c_program_runs_a_model_and_says_what_is_wrong() {
     let folder = tempdir().unwrap();
     let model = model(&folder);
