@@ -113,6 +113,25 @@ fn the_c_program_of_the_page_works() {
     assert_eq!(said(&out).0, "10\n");
 }
 
+/// The page shows lines of an example, which cargo builds.
+#[test]
+fn the_rust_program_of_the_page_is_the_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let page = read("docs/howto/deploy.md");
+    let example = read("crates/runtime/examples/run_model.rs");
+    let (_, rest) = page.split_once("```rust\n").unwrap();
+    let (block, _) = rest.split_once("```").unwrap();
+    let missing: Vec<&str> = block
+        .lines()
+        .filter(|line| !example.contains(line.trim()))
+        .collect();
+    assert!(
+        block.lines().count() > 3 && missing.is_empty(),
+        "{missing:?}"
+    );
+}
+
 #[test]
 fn a_c_program_runs_a_model_and_says_what_is_wrong() {
     let folder = tempdir().unwrap();
