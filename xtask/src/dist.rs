@@ -14,32 +14,15 @@ const DEPENDS: &str = "libc6, libstdc++6, libllvm22";
 pub fn run(root: &Path) -> Fallible<()> {
     let version = version(root)?;
     let target = host()?;
-    cargo(
-        root,
-        &[
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "tunesmith",
-            "-p",
-            "deploy",
-        ],
-        &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
-    )?;
-    cargo(
-        root,
-        &[
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "simulate",
-            "--example",
-            "qemu_counts",
-        ],
-        &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
-    )?;
+    let programs = ["-p", "tunesmith", "-p", "deploy"];
+    let plugin = ["-p", "simulate", "--example", "qemu_counts"];
+    for parts in [programs, plugin] {
+        cargo(
+            root,
+            &[&["build", "--release", "--locked"], &parts[..]].concat(),
+            &[("CARGO_TARGET_DIR", text(&root.join("target"))?)],
+        )?;
+    }
     let dist = root.join("target/dist");
     let name = format!("tunesmith-{version}-{target}");
     let tree = dist.join(&name);

@@ -5,7 +5,7 @@
 //! element of a tile: maps of the image times maps of the output's gradient, summed over images and parts.
 
 use super::registers::{MOST_UNROLLED, Registers, limit_unrolled};
-use super::winograd::{MadeBlocks, innermost, transform, transform_along};
+use super::winograd::{MadeBlocks, has_form, innermost, transform, transform_along};
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, Draft, REST, Written, given};
 use crate::nests::Nest;
@@ -35,13 +35,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         return;
     };
     for taps in PARTS {
-        let mut rewritten = program.clone();
-        let step = schedule::Step::Winograd {
-            block: gradient.main.name.clone(),
-            tile: Arg::Lit(taps),
-        };
-        // The step knows of how many outputs a tile may be.
-        if step.apply(&mut rewritten, &[]).is_err() {
+        if !has_form(program, gradient.main, taps) {
             continue;
         }
         let name = format!("winograd{taps}.parts_of_taps");

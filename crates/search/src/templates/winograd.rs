@@ -35,13 +35,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         return;
     };
     for tile in sizes.tiles(target) {
-        let mut rewritten = program.clone();
-        let step = schedule::Step::Winograd {
-            block: main.name.clone(),
-            tile: Arg::Lit(tile),
-        };
-        // The step knows which convolutions have such a form.
-        if step.apply(&mut rewritten, &[]).is_err() {
+        if !has_form(program, main, tile) {
             continue;
         }
         let form = Form {
@@ -71,6 +65,15 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             });
         }
     }
+}
+
+/// Whether the step gives a sum a form with such tiles: it knows which sums have one.
+pub(super) fn has_form(program: &Program, main: &Nest, tile: i64) -> bool {
+    let step = schedule::Step::Winograd {
+        block: main.name.clone(),
+        tile: Arg::Lit(tile),
+    };
+    step.apply(&mut program.clone(), &[]).is_ok()
 }
 
 /// Whether products and weights of some tile take less time than those of the plain form.

@@ -192,7 +192,8 @@ mod tests {
     use super::super::Verdicts;
     use super::super::tests::{context, parts, space, trial};
     use super::*;
-    use analysis::{Class, Features, MachineFeatures, Score};
+    use crate::time_ratio;
+    use analysis::{Features, Score};
     use store::Outcome;
 
     fn filter() -> ByScore {
@@ -288,24 +289,10 @@ mod tests {
         assert_eq!(kept(&mut filter, &later), [true, true], "it is faster");
     }
 
-    /// The cycles of a candidate, which alone tell the trees how long it takes.
     fn of_cycles(number: u64, cycles: f64) -> Trial {
-        let machine = MachineFeatures {
-            repeated: cycles,
-            alone: 2.0 * cycles,
-            loads: cycles / 4.0,
-            hot_bytes: 500.0,
-            classes: vec![cycles / 10.0; Class::ALL.len()],
-            ..MachineFeatures::default()
-        };
-        let features = Features {
-            lines: [cycles / 10.0, cycles / 100.0, 0.0],
-            machine: Some(machine),
-            ..Features::default()
-        };
         Trial {
             read: Some(Arc::new(Read {
-                features,
+                features: time_ratio::tests::of_cycles(cycles),
                 statistics: None,
             })),
             ..trial(number, [number % 9, number / 9])

@@ -17,8 +17,8 @@ pub fn says(error: &str, words: &[&str]) {
     }
 }
 
-fn value(name: &str, first: dimension::Value) -> ValueInfoProto {
-    let sizes = [first, dimension::Value::DimValue(8)];
+/// A tensor of f32 of two axes.
+pub fn value(name: &str, sizes: [dimension::Value; 2]) -> ValueInfoProto {
     let dim = sizes.map(|value| Dimension { value: Some(value) }).to_vec();
     ValueInfoProto {
         name: Some(name.into()),
@@ -41,6 +41,7 @@ pub fn onnx(p: &Sandbox, file: &str, op: &str, rows: dimension::Value) {
         output: vec!["y".into()],
         ..Default::default()
     };
+    let sizes = || [rows.clone(), dimension::Value::DimValue(8)];
     let model = ModelProto {
         ir_version: Some(8),
         opset_import: vec![OperatorSetIdProto {
@@ -50,8 +51,8 @@ pub fn onnx(p: &Sandbox, file: &str, op: &str, rows: dimension::Value) {
         graph: Some(GraphProto {
             name: Some("g".into()),
             node: vec![node],
-            input: vec![value("x", rows.clone())],
-            output: vec![value("y", rows)],
+            input: vec![value("x", sizes())],
+            output: vec![value("y", sizes())],
             ..Default::default()
         }),
         ..Default::default()

@@ -1,12 +1,10 @@
 //! Sequences that run on a larger variant, padded where a mask hides the padding.
 
-use super::errors::says;
+use super::errors::{says, value};
 use super::program::{Sandbox, place};
 use onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto,
-    tensor_shape_proto::{Dimension, dimension::Value},
-    type_proto,
+    tensor_shape_proto::dimension::Value,
 };
 use prost::Message;
 use tempfile::tempdir;
@@ -20,20 +18,6 @@ fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
         name: Some(output.into()),
         input: inputs.iter().map(|i| (*i).into()).collect(),
         output: vec![output.into()],
-        ..Default::default()
-    }
-}
-
-fn value(name: &str, sizes: [Value; 2]) -> ValueInfoProto {
-    let dim = sizes.map(|value| Dimension { value: Some(value) }).to_vec();
-    ValueInfoProto {
-        name: Some(name.into()),
-        r#type: Some(TypeProto {
-            tensor_type: Some(type_proto::Tensor {
-                elem_type: Some(1),
-                shape: Some(TensorShapeProto { dim }),
-            }),
-        }),
         ..Default::default()
     }
 }
