@@ -8,6 +8,7 @@
 
 mod dots;
 mod shape;
+mod share;
 mod stream;
 mod tile;
 
@@ -17,6 +18,7 @@ use crate::draft::{Decided, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
 use ir::{BlockId, CpuTarget, DType, LoopId, Program, Scope};
 pub use shape::{Packing, Shape};
+use share::{Order, groups, orders};
 use tile::Tiles;
 
 /// Most multiply-adds in one unrolled body; beyond, only compile time grows
@@ -30,9 +32,6 @@ const UNROLLED: i64 = 2;
 /// masks cut, `op:batch_matmul(b=12,m=1,k=64,n=200)` takes 2.5 us with 26 and 4.6 us with 52
 /// (Zen 5, LLVM 22.1.8).
 const WANTED_UNROLLED: i64 = 64;
-/// A split of the work between threads that is no worse counts as balanced. Chosen by hand;
-/// not measured apart.
-const BALANCED: f64 = 0.93;
 /// Tiles of rows that must use a panel before packing it in every call pays. Chosen by
 /// hand; not measured apart.
 const REUSED: i64 = 24;
@@ -44,17 +43,6 @@ const FEW_ROWS: i64 = 3;
 /// 19.6 ms with 32 (Zen 5, LLVM 22.1.8).
 const DISTANCES: [i64; 3] = [0, 8, 32];
 const FROM_MEMORY: i64 = 32;
-
-/// Which tiles follow each other, and which are shared out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// All row tiles of a panel of columns; panels are shared out.
-    Columns,
-    /// All panels for a tile of rows; tiles of rows are shared out.
-    Rows,
-    /// As `Columns`, but single tiles are shared out.
-    Tiles,
-}
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
@@ -72,7 +60,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         shape: &shape,
         packing,
         order,
-        tiles: Tiles::of(&shape, target, packing.is_some(), order == Order::Tiles),
+        tiles: Tiles::of(&shape, target, packing.is_some()),
     };
     let write = |found: &mut Templates,
                  name,
@@ -109,7 +97,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         stream(found);
     }
     for packing in packings(&shape, target) {
-        for order in orders(&shape, target, |o| tiling(packing, o).tiles) {
+        let tiles = Tiles::of(&shape, target, packing.is_some());
+        for order in orders(&shape, target, &tiles) {
             let tiling = tiling(packing, order);
             write(found, tiling.name(), &[Some(main), out], &|d| {
                 tiling.write(d)
@@ -128,7 +117,7 @@ pub fn copies_cut_rows(program: &Program, all: &[Nest], target: &CpuTarget) -> b
     let shape = main_sum(all).and_then(|main| Shape::of(program, main));
     shape.is_some_and(|s| {
         let copied = s.packing.is_some_and(|p| p.each_call && !p.transposed);
-        let (_, columns) = Tiles::of(&s, target, false, false).default;
+        let (_, columns) = Tiles::of(&s, target, false).default;
         let panel = s.k() * columns * DType::F32.size() as i64;
         copied && has_cut_rows(&s, target) && 2 * panel <= target.l1_bytes as i64
     })
@@ -145,41 +134,13 @@ fn packings(shape: &Shape, target: &CpuTarget) -> Vec<Option<Packing>> {
     let Some(p) = shape.packing else {
         return vec![None];
     };
-    let tiles = Tiles::of(shape, target, false, false);
+    let tiles = Tiles::of(shape, target, false);
     let fits = !has_cut_rows(shape, target);
     if p.each_call && !p.transposed && fits && shape.m() <= REUSED * tiles.default.0 {
         vec![None, Some(p)]
     } else {
         vec![Some(p), None]
     }
-}
-
-/// The orders of tiles worth trying, the best balanced first.
-fn orders(shape: &Shape, target: &CpuTarget, tiles: impl Fn(Order) -> Tiles) -> Vec<Order> {
-    let mut orders = vec![Order::Columns, Order::Rows];
-    if target.threads <= 1 {
-        return orders;
-    }
-    if shape.m() > 1 {
-        orders.push(Order::Tiles);
-    }
-    let missing = |o: &Order| {
-        let (t, c) = tiles(*o).default;
-        let batch: i64 = shape.batch.iter().map(|b| b.extent).product();
-        let (rows, panels) = (shape.m() / t, (shape.n() + c - 1) / c);
-        let chunks = match o {
-            Order::Columns => batch * panels,
-            Order::Rows => batch * rows.max(1),
-            Order::Tiles => batch * panels * rows,
-        };
-        let threads = i64::from(target.threads);
-        let rounds = (chunks + threads - 1) / threads * threads;
-        let balance = chunks as f64 / rounds as f64;
-        // What is balanced is equally good; the rest in tenths.
-        ((BALANCED - balance).max(0.0) * 10.0).ceil() as i64
-    };
-    orders.sort_by_key(missing);
-    orders
 }
 
 /// A product in one order of tiles.
@@ -198,6 +159,8 @@ struct Decisions {
     /// Rows and columns of a tile.
     rows: Option<Decided>,
     columns: Decided,
+    /// Tiles of rows in a group, if threads share groups.
+    group: Option<Decided>,
     unroll: Decided,
     /// How far ahead the right operand is fetched, if it comes from memory.
     ahead: Option<Decided>,
@@ -205,6 +168,8 @@ struct Decisions {
 
 /// Loops of the register tile.
 struct TileLoops {
+    /// The loop over groups of tiles of rows, if threads share groups.
+    groups: Option<LoopId>,
     /// Loops over tiles of rows and over the rows of one, if there are any.
     rows: Option<[LoopId; 2]>,
     /// Loops over panels, over the vectors of one, and over their lanes.
@@ -237,6 +202,7 @@ impl Tiling<'_> {
         let [k0, k1] = d.split(s.terms.id, [REST, decided.unroll.value().into()])?;
         let [n0, n1, n2] = tile.columns;
         let mut outer = ids(&s.batch);
+        outer.extend(tile.groups);
         match tile.rows {
             Some([m0, _]) if self.order == Order::Rows => outer.extend([m0, n0]),
             Some([m0, _]) => outer.extend([n0, m0]),
@@ -247,7 +213,7 @@ impl Tiling<'_> {
         order.extend(tile.rows.map(|[_, m1]| m1));
         order.extend([n1, n2]);
         d.reorder(&order)?;
-        let inside = usize::from(tile.rows.is_some() && self.order != Order::Tiles);
+        let inside = usize::from(tile.rows.is_some());
         let shared = &outer[..outer.len() - inside];
         let fused = d.parallel(shared, target.threads)?;
         let panel = fused.unwrap_or(shared[shared.len() - 1]);
@@ -273,9 +239,11 @@ impl Tiling<'_> {
         }
         d.run_parallel()?;
         if let Some([m0, _]) = tile.rows {
-            // Where threads share the loop over tiles of rows it is a part of another.
-            let is_shared = inside == 0 && target.threads > 1;
-            d.attempt_partition(if is_shared { panel } else { m0 });
+            if tile.groups.is_some() {
+                d.attempt_partition(panel);
+                d.attempt_partition_copies(m0);
+            }
+            d.attempt_partition(m0);
         }
         Ok(())
     }
@@ -299,6 +267,10 @@ impl Tiling<'_> {
             .rows
             .as_ref()
             .map(|_| d.choose("rows", &t.rows, t.default.0));
+        let group = (self.order == Order::Tiles).then(|| {
+            let (options, best) = groups(s, self.target, t);
+            (d.choose("group", &options, best), best)
+        });
         let divisors: Vec<i64> = (1..=8).filter(|u| s.k() % u == 0).collect();
         let wanted = match s.m() == 1 && s.n() % t.lanes == 0 {
             true => UNROLLED.max(WANTED_UNROLLED * t.lanes / t.default.1),
@@ -317,6 +289,11 @@ impl Tiling<'_> {
         if let Some(rows) = rows {
             t.registers
                 .limit(d, &[rows.value()], columns.value(), t.lanes);
+            if let Some((group, best)) = group {
+                let of_group = [group.value(), rows.value()];
+                let most = s.m().max(best * t.default.0);
+                d.limit("rows of a group", &[(1, &of_group)], most);
+            }
         }
         let tile = rows.into_iter().chain([columns, unroll]);
         let body: Vec<_> = tile.map(Decided::value).collect();
@@ -324,6 +301,7 @@ impl Tiling<'_> {
         Decisions {
             rows,
             columns,
+            group: group.map(|(group, _)| group),
             unroll,
             ahead,
         }
@@ -335,11 +313,18 @@ impl Tiling<'_> {
         let columns = decided.columns.value();
         let [n0, panel] = d.split(self.shape.columns.id, [REST, columns.into()])?;
         let [n1, n2] = d.split(panel, [REST, given(self.tiles.lanes)])?;
-        let rows = match self.shape.rows.as_ref().zip(decided.rows) {
-            Some((m, rows)) => Some(d.split(m.id, [REST, rows.value().into()])?),
-            None => None,
+        let m = self.shape.rows.as_ref().zip(decided.rows);
+        let (groups, rows) = match (m, decided.group) {
+            (Some((m, rows)), Some(group)) => {
+                let parts = [REST, group.value().into(), rows.value().into()];
+                let [groups, m0, m1] = d.split(m.id, parts)?;
+                (Some(groups), Some([m0, m1]))
+            }
+            (Some((m, rows)), None) => (None, Some(d.split(m.id, [REST, rows.value().into()])?)),
+            (None, _) => (None, None),
         };
         Ok(TileLoops {
+            groups,
             rows,
             columns: [n0, n1, n2],
         })

@@ -32,13 +32,12 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// With `whole` rows, tiles of rows divide them.
-    pub fn of(shape: &Shape, target: &CpuTarget, packed: bool, whole: bool) -> Tiles {
+    pub fn of(shape: &Shape, target: &CpuTarget, packed: bool) -> Tiles {
         let lanes = target.lanes(DType::F32);
         let registers = Registers::of(target);
         let m = shape.m();
         let vectors = (shape.n() + lanes - 1) / lanes;
-        let sensible = |t: &i64| m % t == 0 || (!whole && m > 4 * t) || (!whole && *t == m);
+        let sensible = |t: &i64| m % t == 0 || m > 4 * t || *t == m;
         let rows: Vec<i64> = (1..=registers.most_rows().min(m))
             .filter(sensible)
             .collect();
@@ -141,7 +140,7 @@ mod tests {
                 (100, 100, 100),
                 (997, 997, 997),
             ] {
-                let tiles = Tiles::of(&shape(m, n, k), &target, true, false);
+                let tiles = Tiles::of(&shape(m, n, k), &target, true);
                 let (t, c) = tiles.default;
                 let fits = tiles.registers.fit(t, c / tiles.lanes);
                 assert!(fits, "{m}x{n}x{k} on {:?}", target.isa);
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn a_panel_beyond_the_cache_is_read_by_few_tiles() {
         let target = CpuTarget::generic(Isa::X86Avx512);
-        let (few, _) = Tiles::of(&shape(16, 4096, 4096), &target, true, false).default;
+        let (few, _) = Tiles::of(&shape(16, 4096, 4096), &target, true).default;
         assert_eq!(16 / few, 2);
     }
 }
