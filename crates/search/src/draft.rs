@@ -6,6 +6,7 @@
 
 use crate::rules::DecidedTile;
 use crate::space::{Limit, Product, Sketch, SketchStep};
+use crate::templates::is_even;
 use ir::{Block, BlockId, BufferId, LoopId, Node, Program, Scope};
 use schedule::{
     Arg, Decision, DecisionKind, Factor, Illegal, LoopArg, Made, Step, loop_along, own_loops,
@@ -584,6 +585,29 @@ impl Draft {
         }
         self.parallel.push(fused);
         Ok(Some(fused))
+    }
+
+    /// Threads share what copies an operand, by as few of its outermost loops as give each thread about as much.
+    pub fn share_copy(&mut self, loops: &[LoopId], threads: u32) -> Written<()> {
+        let parts = |count: usize| -> i64 {
+            let shared = loops[..count].iter();
+            shared.map(|l| self.program.loop_(*l).extent).product()
+        };
+        let mut counts = 1..=loops.len();
+        let even = counts.find(|count| is_even(parts(*count), threads));
+        let count = even.unwrap_or(loops.len());
+        if parts(count) > 1 {
+            self.parallel(&loops[..count], threads)?;
+        }
+        Ok(())
+    }
+
+    /// The same for what packs an operand of so many dimensions into panels, which it shares.
+    pub fn share_panels(&mut self, copier: BlockId, dims: usize, threads: u32) -> Written<()> {
+        let outside = 0..dims - 1;
+        let loops = outside.map(|dim| self.packed_along(copier, [dim]).map(|[l]| l));
+        let loops = loops.collect::<Written<Vec<LoopId>>>()?;
+        self.share_copy(&loops, threads)
     }
 
     /// Loops that [`Draft::parallel`] fused run in parallel from here on: before

@@ -182,13 +182,13 @@ pub fn schedule(
     Ok(())
 }
 
-/// The outermost long loop of a whole copy that stayed in its place is shared out.
+/// The outermost loops of a whole copy that stayed in its place are shared out.
 fn share(d: &mut Draft, plan: &Plan, own: &[LoopId], p: &Packed) -> Written<()> {
-    let stays = |at: &usize| *at != p.along && d.program().loop_(own[*at]).extent > 1;
-    if let Some(at) = (0..p.dims - 1).find(stays) {
-        d.parallel(&[own[at]], plan.target.threads)?;
-    }
-    Ok(())
+    let outside = match p.along {
+        0 => &own[1..p.dims - 1],
+        along => &own[..along.min(p.dims - 1)],
+    };
+    d.share_copy(outside, plan.target.threads)
 }
 
 /// The loop over tiles in which a copy is made: the innermost one of batches, if what a

@@ -88,11 +88,7 @@ pub fn schedule(
         }
         _ => {
             let own = schedule::own_loops(d.program(), gatherer);
-            let long = |l: &&ir::LoopId| d.program().loop_(**l).extent > 1;
-            let outer = own[..own.len() - 1].iter().find(long).copied();
-            if let Some(l) = outer {
-                d.parallel(&[l], plan.target.threads)?;
-            }
+            d.share_copy(&own[..own.len() - 1], plan.target.threads)?;
         }
     }
     let own = schedule::own_loops(d.program(), gatherer);

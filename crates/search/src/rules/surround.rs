@@ -153,10 +153,11 @@ pub fn schedule(
         d.vectorize_if_legal(lane);
         rows.push(vectors);
         if place.is_none() && plan.target.threads > 1 {
-            let long = |l: &&LoopId| **l != along && d.program().loop_(**l).extent > 1;
-            if let Some(outer) = own.iter().find(long).copied() {
-                d.parallel(&[outer], plan.target.threads)?;
-            }
+            let outside = match s.along {
+                0 => &own[1..],
+                at => &own[..at],
+            };
+            d.share_copy(outside, plan.target.threads)?;
         }
         let name = plan.facts.operands[s.operand].name.clone();
         places.push(match place {

@@ -297,10 +297,7 @@ impl<'a> Form<'a> {
             d.reorder_if_legal(&[vectors, terms, lane]);
         }
         d.vectorize_if_legal(lane);
-        if self.target.threads > 1 {
-            let [outermost] = d.packed_along(copier, [0])?;
-            d.parallel_if_legal(outermost);
-        }
+        d.share_panels(copier, p.dims, self.target.threads)?;
         Ok(())
     }
 

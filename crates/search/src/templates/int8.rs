@@ -265,10 +265,7 @@ impl DotSum<'_> {
     /// Packing as part of a call: terms that follow each other in memory are copied
     /// together, others are interleaved in whole vectors.
     fn pack_each_call(&self, d: &mut Draft, packing: Packing, copier: BlockId) -> Written<()> {
-        if self.target.threads > 1 {
-            let [outermost] = d.packed_along(copier, [0])?;
-            d.parallel_if_legal(outermost);
-        }
+        d.share_panels(copier, packing.dims, self.target.threads)?;
         let [columns, terms] = d.packed_along(copier, [packing.dims, packing.dims + 1])?;
         if packing.transposed {
             d.vectorize_if_legal(terms);
@@ -327,14 +324,11 @@ impl DotSum<'_> {
     fn surround(&self, d: &mut Draft, image: BufferId) -> Written<()> {
         let copier = d.surround(self.main.block, image)?;
         let own = schedule::own_loops(d.program(), copier);
-        let [.., row, _, lanes] = own[..] else {
+        let [outer @ .., _, lanes] = &own[..] else {
             return Err(d.missing("the copy of the image has no rows".into()));
         };
-        d.vectorize(lanes)?;
-        if self.target.threads > 1 {
-            d.parallel_if_legal(row);
-        }
-        Ok(())
+        d.vectorize(*lanes)?;
+        d.share_copy(outer, self.target.threads)
     }
 
     /// Blocks of maps outside lines of pixels, or inside.

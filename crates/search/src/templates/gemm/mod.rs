@@ -344,9 +344,8 @@ impl Tiling<'_> {
         if self.order == Order::Columns && self.shape.rows.is_some() {
             d.compute_at(copier, panel)?;
             d.set_scope(d.output(copier), Scope::Local)?;
-        } else if self.target.threads > 1 {
-            let [outermost] = d.packed_along(copier, [0])?;
-            d.parallel_if_legal(outermost);
+        } else {
+            d.share_panels(copier, p.dims, self.target.threads)?;
         }
         let [terms, columns] = d.packed_along(copier, [p.dims - 1, p.dims])?;
         let [vectors, lane] = d.split(columns, [REST, given(self.tiles.lanes)])?;

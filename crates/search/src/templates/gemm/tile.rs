@@ -2,6 +2,7 @@
 
 use super::shape::Shape;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
+use crate::templates::is_even;
 use crate::templates::registers::{Registers, products_a_load, spills};
 use ir::{CpuTarget, DType};
 
@@ -104,7 +105,18 @@ impl Tiles {
             0.0
         };
         let whole = one(rows, origin) + (m / rows - 1) as f64 * one(rows, again);
-        panels as f64 * (whole + tail)
+        let parts = panels * ((m + rows - 1) / rows);
+        panels as f64 * (whole + tail) * idle(parts, target)
+    }
+}
+
+/// The factor by which the thread with the most parts has more than its share, if threads wait for it for long.
+fn idle(parts: i64, target: &CpuTarget) -> f64 {
+    let threads = i64::from(target.threads.max(1));
+    let most = (parts + threads - 1) / threads;
+    match is_even(parts, target.threads.max(1)) {
+        true => 1.0,
+        false => (most * threads) as f64 / parts as f64,
     }
 }
 
@@ -152,6 +164,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// 1000 columns are 8 panels of 128, which half of 16 threads would wait for.
+    #[test]
+    fn a_row_has_panels_for_all_threads() {
+        let target = CpuTarget {
+            threads: 16,
+            ..CpuTarget::generic(Isa::X86Avx512)
+        };
+        let (_, columns) = Tiles::of(&shape(1, 1000, 2048), &target, true).default;
+        assert_eq!(columns, 64);
     }
 
     #[test]
