@@ -34,7 +34,7 @@ pub struct Ctx {
     pub abi_version: u32,
     /// Upper bound of the worker indices that `parallel_for` passes to a body.
     pub threads: u32,
-    /// Splits `[0, extent)` into contiguous balanced chunks, one a worker, and
+    /// Runs `[0, extent)` in contiguous pieces, one or more for each worker, and
     /// returns after all have run: 0, or the first non-zero result of a body.
     pub parallel_for:
         unsafe extern "C" fn(*const Ctx, body: ParallelBody, env: *mut c_void, extent: i64) -> i32,

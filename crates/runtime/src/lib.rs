@@ -27,6 +27,7 @@ mod plan;
 mod pool;
 mod relocation;
 mod run;
+mod share;
 mod signature;
 mod variants;
 

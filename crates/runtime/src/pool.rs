@@ -12,11 +12,15 @@
 //! A fork stores `WORK` there for each worker it needs, the worker takes it by
 //! storing `RUNNING`, stores `IDLE` when done, and both sides spin for a bounded
 //! time before they sleep on that word. A worker that a loop does not need is
-//! not disturbed. What a worker has not taken when the caller is done with its
-//! own part, the caller takes: beside other programs a worker may wait for a CPU
-//! far longer than its part takes.
+//! not disturbed.
+//!
+//! Each worker has a part of the iterations, a [`Share`]. Who is done with its own
+//! takes half of what another has left, unless the loop is so short that looking costs more:
+//! beside other programs a worker may wait for a CPU far longer than its part takes, and
+//! cores of one processor may differ in speed.
 
 use crate::abi::{ABI_VERSION, Ctx, ParallelBody, chunk};
+use crate::share::Share;
 use rustix::thread::{CpuSet, futex, sched_setaffinity};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -85,6 +89,10 @@ const EXIT: u32 = 3;
 /// may be the thread that is waited for.
 const COURTESY: Duration = Duration::from_micros(20);
 
+/// A worker that was busy for less does not look for work of others: to look costs a cache line
+/// of each.
+const WORTH_LOOKING: Duration = Duration::from_micros(10);
+
 /// The line shared by one worker and the forking thread. Two lines wide,
 /// because processors prefetch neighbouring lines in pairs.
 #[repr(align(128))]
@@ -102,6 +110,8 @@ struct Job {
     env: *mut c_void,
     extent: i64,
     parts: i64,
+    /// Iterations of one unit of a share.
+    unit: i64,
 }
 
 #[repr(align(128))]
@@ -112,6 +122,8 @@ struct Shared {
     cpus: usize,
     spin: Duration,
     slots: Vec<Slot>,
+    /// What is left of the loop for each thread, the caller first.
+    shares: Vec<Share>,
     busy: AtomicBool,
     failure: AtomicI32,
     job: UnsafeCell<Option<Job>>,
@@ -197,6 +209,7 @@ impl Pool {
             cpus: available_cpus().max(threads),
             spin: Duration::from_nanos(options.spin_ns),
             slots: (1..threads).map(|_| Slot::default()).collect(),
+            shares: (0..threads).map(|_| Share::default()).collect(),
             busy: AtomicBool::new(false),
             failure: AtomicI32::new(0),
             job: UnsafeCell::new(None),
@@ -313,17 +326,39 @@ fn work(shared: &Shared, worker: usize) {
         // SAFETY: `WORK` was stored after the job was written, and the job
         // stays until this worker stores `IDLE`.
         let job = unsafe { *shared.job.get() }.expect("a fork sets the job before it signals");
-        run_chunk(shared, &job, worker as i64);
+        run_part(shared, &job, worker);
         slot.finish();
     }
 }
 
-fn run_chunk(shared: &Shared, job: &Job, worker: i64) {
-    let (begin, end) = chunk(job.extent, job.parts, worker);
-    // SAFETY: the caller of `parallel_for` vouches for body and environment.
-    let code = unsafe { (job.body)(job.ctx, job.env, begin, end, worker as i32) };
-    if code != 0 {
-        let _ = shared.failure.compare_exchange(0, code, Relaxed, Relaxed);
+/// Runs the part of a worker, and then what others have left, as that worker.
+fn run_part(shared: &Shared, job: &Job, worker: usize) {
+    let (own, begun) = (&shared.shares[worker], Instant::now());
+    loop {
+        run_own(shared, job, worker);
+        if begun.elapsed() < WORTH_LOOKING {
+            return;
+        }
+        let parts = job.parts as usize;
+        let others = (1..parts).map(|i| &shared.shares[(worker + i) % parts]);
+        match others.filter_map(Share::take_back).next() {
+            // Others may take of it in turn.
+            Some(taken) => own.set(taken),
+            None => return,
+        }
+    }
+}
+
+/// Runs what is left of the part of a worker, as that worker.
+fn run_own(shared: &Shared, job: &Job, worker: usize) {
+    while let Some(units) = shared.shares[worker].take_front() {
+        let at = |unit: u32| (i64::from(unit) * job.unit).min(job.extent);
+        let (begin, end) = (at(units.start), at(units.end));
+        // SAFETY: the caller of `parallel_for` vouches for body and environment.
+        let code = unsafe { (job.body)(job.ctx, job.env, begin, end, worker as i32) };
+        if code != 0 {
+            let _ = shared.failure.compare_exchange(0, code, Relaxed, Relaxed);
+        }
     }
 }
 
@@ -369,13 +404,21 @@ unsafe extern "C" fn pool_parallel_for(
         // SAFETY: as above.
         return unsafe { body(ctx, env, 0, extent, 0) };
     }
+    // Shares count in 32 bits.
+    let unit = extent / i64::from(u32::MAX) + 1;
     let job = Job {
         ctx,
         body,
         env,
         extent,
         parts,
+        unit,
     };
+    let units = (extent - 1) / unit + 1;
+    for (share, part) in shared.shares.iter().zip(0..parts) {
+        let (begin, end) = chunk(units, parts, part);
+        share.set(begin as u32..end as u32);
+    }
     // SAFETY: `busy` is held, so no worker reads the job.
     unsafe { *shared.job.get() = Some(job) };
     shared.failure.store(0, Relaxed);
@@ -389,11 +432,11 @@ unsafe extern "C" fn pool_parallel_for(
     for slot in slots {
         slot.wake_worker();
     }
-    run_chunk(shared, &job, 0);
+    run_part(shared, &job, 0);
     for (slot, worker) in slots.iter().zip(1..) {
         if slot.take(IDLE) {
             let before = WORKER_OF.replace((shared, worker as i32));
-            run_chunk(shared, &job, worker);
+            run_own(shared, &job, worker);
             WORKER_OF.set(before);
         }
     }
@@ -504,6 +547,9 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
+    /// Far longer than any loop of these tests takes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     #[test]
     fn the_caller_takes_what_workers_have_not_begun() {
         let pool = Pool::without_workers(&PoolOptions::new(3));
@@ -516,7 +562,57 @@ mod tests {
             });
             assert_eq!(code, 0, "a nested loop is of the same worker");
             let seen = seen.into_inner().expect("no panic");
-            assert_eq!(seen, [(0..3, 0), (3..5, 1), (5..7, 2)]);
+            assert_eq!(iterations(seen.iter().map(|(range, _)| range)), all(7));
         }
+    }
+
+    fn iterations<'a>(ranges: impl Iterator<Item = &'a Range<i64>>) -> Vec<i64> {
+        let mut all: Vec<i64> = ranges.cloned().flatten().collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn all(extent: i64) -> Vec<i64> {
+        (0..extent).collect()
+    }
+
+    /// The first iteration waits until all have run that whoever runs it has not taken with it.
+    #[test]
+    fn idle_threads_take_what_a_slow_one_has_left() {
+        let pool = Pool::new(2).expect("two threads are possible");
+        let (seen, others) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        let begun = Instant::now();
+        let code = pool.run(64, |range, _| {
+            for i in range.clone() {
+                match i {
+                    // A worker takes the larger half of its part first: 16 iterations.
+                    0 => while others.load(Acquire) < 48 && begun.elapsed() < PATIENCE {},
+                    16.. => drop(others.fetch_add(1, Release)),
+                    _ => {}
+                }
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            seen.lock().expect("no panic").push(range);
+            0
+        });
+        assert_eq!(code, 0);
+        let seen = seen.into_inner().expect("no panic");
+        assert_eq!(iterations(seen.iter()), all(64));
+        assert!(begun.elapsed() < PATIENCE, "nobody took the others");
+    }
+
+    #[test]
+    fn more_iterations_than_a_share_counts_run_in_units() {
+        let pool = Pool::new(2).expect("two threads are possible");
+        let extent = i64::from(u32::MAX) * 3 + 5;
+        let (count, last) = (Mutex::new(0), Mutex::new(0));
+        pool.run(extent, |range, _| {
+            *count.lock().expect("no panic") += range.end - range.start;
+            let mut last = last.lock().expect("no panic");
+            *last = range.end.max(*last);
+            0
+        });
+        assert_eq!(count.into_inner().expect("no panic"), extent);
+        assert_eq!(last.into_inner().expect("no panic"), extent);
     }
 }
