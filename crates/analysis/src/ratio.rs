@@ -31,9 +31,16 @@ pub fn ratios(
     from_memory: bool,
     same_sketch: bool,
 ) -> Option<Vec<f64>> {
-    let cost = |f: &Features| match from_memory {
-        true => Score::USUAL.cycles_from_memory(f),
-        false => Score::USUAL.cycles(f),
+    let cost = |f: &Features| -> f64 {
+        let rates = Score {
+            page_visit: 0.0,
+            crowded: 0.0,
+            ..Score::USUAL
+        };
+        match from_memory {
+            true => rates.cycles_from_memory(f),
+            false => rates.cycles(f),
+        }
     };
     let whole = cost(default).max(1.0);
     let floor = FLOOR * whole;
@@ -95,6 +102,7 @@ mod tests {
                 classes: vec![1e5 * scale; Class::ALL.len()],
                 ..MachineFeatures::default()
             }),
+            ..Features::default()
         }
     }
 

@@ -250,7 +250,7 @@ fn own(f: &Features) -> Vec<f64> {
     machine
         .into_iter()
         .chain(f.lines)
-        .chain([f.pages, f.forks])
+        .chain([f.pages, f.page_visits, f.crowded, f.forks])
         .collect()
 }
 
@@ -324,7 +324,9 @@ fn fit(tasks: &[&Judged], ghz: f64) -> Result<Score> {
             or_usual(6, usual.line[2]),
         ],
         page: rate(7, usual.page),
-        fork: or_usual(8, usual.fork),
+        page_visit: rate(8, usual.page_visit),
+        crowded: rate(9, usual.crowded),
+        fork: or_usual(10, usual.fork),
     })
 }
 
@@ -495,6 +497,20 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
             },
         ),
         ("without pages", Score { page: 0.0, ..usual }),
+        (
+            "without visits of pages",
+            Score {
+                page_visit: 0.0,
+                ..usual
+            },
+        ),
+        (
+            "without crowded sets",
+            Score {
+                crowded: 0.0,
+                ..usual
+            },
+        ),
         ("without loads", Score { load: 0.0, ..usual }),
         (
             "without spills",
