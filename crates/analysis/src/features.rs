@@ -184,3 +184,22 @@ impl MachineFeatures {
         self.classes.get(class as usize).copied().unwrap_or(0.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_have_a_power_of_two_of_sets() {
+        let target = |l1_kib: u64| CpuTarget {
+            l1_bytes: l1_kib << 10,
+            l2_bytes: 1 << 20,
+            llc_bytes: 96 << 20,
+            ..CpuTarget::generic(ir::Isa::X86Avx2)
+        };
+        let ways = |l1_kib| caches(&target(l1_kib)).map(|c| c.ways);
+        assert_eq!(ways(32), [Some(8), Some(8), Some(24)]);
+        // 64 sets, as a page has lines.
+        assert_eq!(ways(48), [Some(12), Some(8), Some(24)]);
+    }
+}

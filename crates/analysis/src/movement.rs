@@ -64,7 +64,7 @@ pub struct Movement {
 /// this number on. Measured on a core of family 26 (ADR 0034).
 const CROWD: f64 = 8.0;
 /// Lines stored one after the other that can wait for each other.
-const STORED_TOGETHER: f64 = 16.0;
+const STORED_TOGETHER: f64 = 32.0;
 
 /// Of one call of the entry with these statements, by `threads` threads.
 pub fn movement(code: &Code, stmts: &[Stmt], cache: Cache, threads: u32) -> Movement {

@@ -40,7 +40,7 @@ impl Score {
     /// which the operators say nothing of, since hardly any is larger than that cache; and `page_visit` and
     /// `crowded`, of which the latter is what a small program measured (ADR 0034).
     pub const USUAL: Score = Score {
-        repeated: 0.19,
+        repeated: 0.16,
         alone: 0.02,
         load: 0.30,
         spill: 0.27,
