@@ -475,19 +475,10 @@ fn of_points(task: &Judged, score: impl Fn(&Features) -> f64) -> Vec<f64> {
 /// Scores of the points of a task, by what is fitted on other tasks.
 type Fit = fn(&[&Judged], &Judged) -> Result<Vec<f64>>;
 
-/// The default score, the same without one of its parts, and scores that are fitted on all tasks
-/// but the one that they are judged on.
-///
-/// # Errors
-/// If there is no task, or a score cannot be fitted.
-pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
-    if tasks.is_empty() {
-        return Err(Error::new(format!(
-            "no task has {FEWEST} points with features and times"
-        )));
-    }
+/// The default score, and the same without one of its parts.
+fn fixed() -> [(&'static str, Score); 8] {
     let usual = Score::USUAL;
-    let fixed = [
+    [
         ("default", usual),
         (
             "without lines",
@@ -527,9 +518,22 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
                 ..usual
             },
         ),
-    ];
+    ]
+}
+
+/// The default score, the same without one of its parts, and scores that are fitted on all tasks
+/// but the one that they are judged on.
+///
+/// # Errors
+/// If there is no task, or a score cannot be fitted.
+pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
+    if tasks.is_empty() {
+        return Err(Error::new(format!(
+            "no task has {FEWEST} points with features and times"
+        )));
+    }
     let mut found = Vec::new();
-    for (name, score) in fixed {
+    for (name, score) in fixed() {
         found.push(by_rates(name, &score, tasks));
     }
     let fitted: [(&str, Fit); 4] = [
