@@ -12,7 +12,11 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the pages that an operating system maps memory by (the usual size).
 const PAGE: u64 = 4096;
 
-/// Ways of the first-level, second-level and last-level cache: of AMD's cores from Zen to Zen 4 (their
+/// Pages whose lines come at full speed: entries of the first-level buffer of address translations (64 to 96 on server cores).
+/// Streams of prefetched lines end with their page as well.
+const PAGES_AT_HAND: u64 = 64;
+
+/// Fewest ways of the first-level, second-level and last-level cache: of AMD's cores from Zen to Zen 4 (their
 /// optimization manuals). No target says its own.
 pub const WAYS: [u64; 3] = [8, 8, 16];
 
@@ -25,6 +29,13 @@ pub struct Features {
     pub lines: [f64; 3],
     /// Pages of memory that are touched at all, by all threads.
     pub pages: f64,
+    /// Pages that are touched and were not among the last [`PAGES_AT_HAND`].
+    #[serde(default)]
+    pub page_visits: f64,
+    /// Of the lines moved into the first-level cache, those that stores bring into few sets, one after
+    /// the other ([`crate::Movement::crowded`]).
+    #[serde(default)]
+    pub crowded: f64,
     /// Cache lines of the constants that the kernel takes, prepared ones included.
     #[serde(default)]
     pub constants: f64,
@@ -54,19 +65,29 @@ pub struct MachineFeatures {
     pub blocks: u32,
 }
 
-/// Of the loops alone: needs no code generator.
-pub fn loops(code: &Code, target: &CpuTarget) -> Features {
-    let cache = |bytes: u64, shared: bool, ways: u64| Cache {
-        bytes,
-        line_bytes: target.cache_line_bytes,
-        shared,
-        ways: Some(ways),
+/// The caches of a target, the last one shared if there are threads to share it. The sets of each are a power of two.
+pub fn caches(target: &CpuTarget) -> [Cache; 3] {
+    let line_bytes = target.cache_line_bytes;
+    let cache = |bytes: u64, shared: bool, least_ways: u64| {
+        let sets = (bytes / (least_ways * line_bytes).max(1)).max(1);
+        let sets = 1 << sets.ilog2();
+        Cache {
+            bytes,
+            line_bytes,
+            shared,
+            ways: Some((bytes / (sets * line_bytes).max(1)).max(1)),
+        }
     };
-    let (l1, l2) = (
+    [
         cache(target.l1_bytes, false, WAYS[0]),
         cache(target.l2_bytes, false, WAYS[1]),
-    );
-    let last = cache(target.llc_bytes, target.threads > 1, WAYS[2]);
+        cache(target.llc_bytes, target.threads > 1, WAYS[2]),
+    ]
+}
+
+/// Of the loops alone: needs no code generator.
+pub fn loops(code: &Code, target: &CpuTarget) -> Features {
+    let [l1, l2, last] = caches(target);
     let accessed = Accessed::of(code, &code.kernel);
     let moved = match last.shared {
         true => {
@@ -76,11 +97,20 @@ pub fn loops(code: &Code, target: &CpuTarget) -> Features {
         }
         false => accessed.movements([l1, l2, last], target.threads),
     };
+    let at_hand = Cache {
+        bytes: PAGE * PAGES_AT_HAND,
+        line_bytes: PAGE,
+        shared: false,
+        ways: Some(PAGES_AT_HAND),
+    };
+    let [visits] = accessed.movements([at_hand], target.threads);
     let mut forks = 0.0;
     count_forks(&code.kernel, 1.0, &mut forks);
     Features {
         lines: moved.map(|m| m.lines),
         pages: accessed.footprint(PAGE),
+        page_visits: visits.lines,
+        crowded: moved[0].crowded,
         constants: constant_bytes(code) / target.cache_line_bytes as f64,
         forks: if target.threads > 1 { forks } else { 0.0 },
         machine: None,
@@ -152,5 +182,24 @@ fn share(code: &Code, f: &FunctionReport, threads: u32) -> f64 {
 impl MachineFeatures {
     pub fn of_class(&self, class: Class) -> f64 {
         self.classes.get(class as usize).copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_have_a_power_of_two_of_sets() {
+        let target = |l1_kib: u64| CpuTarget {
+            l1_bytes: l1_kib << 10,
+            l2_bytes: 1 << 20,
+            llc_bytes: 96 << 20,
+            ..CpuTarget::generic(ir::Isa::X86Avx2)
+        };
+        let ways = |l1_kib| caches(&target(l1_kib)).map(|c| c.ways);
+        assert_eq!(ways(32), [Some(8), Some(8), Some(24)]);
+        // 64 sets, as a page has lines.
+        assert_eq!(ways(48), [Some(12), Some(8), Some(24)]);
     }
 }

@@ -149,12 +149,16 @@ fn reach(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
     let span = sets.saturating_mul(line);
     let mut run = element;
     let mut apart = 1.0;
+    // The distance between places that the steps so far fall on.
+    let mut grid = span;
     for (step, n) in steps {
         if *step <= run.max(line) {
             run = run.saturating_add(step.saturating_mul(n - 1));
         } else {
             // Multiples of the step fall on so many places before they repeat.
             apart *= (*n).min(span / gcd(span, *step).max(1)) as f64;
+            grid = gcd(grid, *step);
+            apart = f64::min(apart, (span / grid.max(1)) as f64);
         }
     }
     apart * (run as f64 / line as f64).ceil()

@@ -54,7 +54,17 @@ pub struct Movement {
     pub lines: f64,
     /// Lines that are touched at all.
     pub footprint: f64,
+    /// Of the lines, those that stores bring into few sets, one after the other: each by its share
+    /// ([`CROWD`]). Of a cache with ways.
+    pub crowded: f64,
 }
+
+/// Lines stored one after the other wait for each other if they come into fewer sets than this: the sets evict
+/// what was stored before, line by line. A line counts as 1 where all come into one set, and as nothing from
+/// this number on. Measured on a core of family 26 (ADR 0034).
+const CROWD: f64 = 8.0;
+/// Lines stored one after the other that can wait for each other.
+const STORED_TOGETHER: f64 = 32.0;
 
 /// Of one call of the entry with these statements, by `threads` threads.
 pub fn movement(code: &Code, stmts: &[Stmt], cache: Cache, threads: u32) -> Movement {
@@ -78,6 +88,8 @@ enum Part {
         /// Variables of lanes and their numbers.
         lanes: Vec<(VarId, i64)>,
         uses: Uses,
+        /// The buffers that are stored to.
+        stored: Vec<BufferId>,
     },
     Loop {
         var: VarId,
@@ -173,15 +185,21 @@ impl Reading<'_> {
             ] => Part::If(self.sequence(&then.iter().chain(otherwise).collect::<Vec<_>>())),
             _ => {
                 let (mut lanes, mut all) = (Vec::new(), BTreeMap::new());
+                let mut stored = Vec::new();
                 for s in group {
                     if let Stmt::Store(s) = s {
                         self.store(s, &mut all);
+                        stored.push(s.buffer);
                         let lane = s.lane.map(|l| (l.var, i64::from(l.lanes)));
                         lanes.extend(lane.filter(|l| lanes.last() != Some(l)));
                     }
                 }
                 let uses = finished(all);
-                Part::Plain { lanes, uses }
+                Part::Plain {
+                    lanes,
+                    uses,
+                    stored,
+                }
             }
         }
     }
@@ -242,6 +260,7 @@ impl<'a> Accessed<'a> {
         std::array::from_fn(|c| Movement {
             lines: all.iter().map(|u| u.moved[c]).sum(),
             footprint,
+            crowded: all.iter().map(|u| u.stored.lines(c)).sum(),
         })
     }
 
@@ -282,6 +301,57 @@ struct Use<const N: usize> {
     moved: [f64; N],
     /// Whether lines are still there when the part runs again.
     stays: [bool; N],
+    stored: Stored<N>,
+}
+
+/// What stores of a part bring into crowded sets.
+#[derive(Clone, Copy, Debug)]
+enum Stored<const N: usize> {
+    /// The part does not store.
+    Nothing,
+    /// It stores too few lines to say.
+    Few,
+    Crowded([f64; N]),
+}
+
+impl<const N: usize> Stored<N> {
+    fn lines(&self, cache: usize) -> f64 {
+        match self {
+            Stored::Crowded(lines) => lines[cache],
+            Stored::Nothing | Stored::Few => 0.0,
+        }
+    }
+
+    /// Of a part that stores and touches and moves this in all.
+    fn of(touched: &Touched<N>, moved: &[f64; N]) -> Stored<N> {
+        if touched.lines < STORED_TOGETHER {
+            return Stored::Few;
+        }
+        let share = |sets: f64| ((CROWD - sets) / (CROWD - 1.0)).clamp(0.0, 1.0);
+        Stored::Crowded(std::array::from_fn(|c| moved[c] * share(touched.sets[c])))
+    }
+
+    /// Of a loop around such a part, where the part alone moved `before`.
+    fn repeated(&self, touched: &Touched<N>, before: &[f64; N], moved: &[f64; N]) -> Stored<N> {
+        match self {
+            Stored::Nothing => Stored::Nothing,
+            Stored::Few => Stored::of(touched, moved),
+            Stored::Crowded(lines) => Stored::Crowded(std::array::from_fn(|c| {
+                lines[c] * moved[c] / before[c].max(1.0)
+            })),
+        }
+    }
+
+    /// Of this part and one that follows it.
+    fn then(self, next: &Stored<N>) -> Stored<N> {
+        match (self, next) {
+            (Stored::Nothing, other) | (Stored::Few, other @ Stored::Crowded(_)) => *other,
+            (Stored::Crowded(a), Stored::Crowded(b)) => {
+                Stored::Crowded(std::array::from_fn(|c| a[c] + b[c]))
+            }
+            (own, _) => own,
+        }
+    }
 }
 
 struct Walk<'a, const N: usize> {
@@ -364,12 +434,14 @@ impl<const N: usize> Walk<'_, N> {
                 touched,
                 moved: [0.0; N],
                 stays: [true; N],
+                stored: Stored::Nothing,
             };
             let mut again = Vec::new();
             for ((part, uses), next) in parts.iter().zip(&found).zip(&mut next) {
                 if part.uses().get(*next).is_some_and(|(b, _)| b == buffer) {
                     let own = &uses[*next];
                     *next += 1;
+                    sum.stored = sum.stored.then(&own.stored);
                     for c in 0..N {
                         sum.moved[c] += own.moved[c];
                         sum.stays[c] &= own.stays[c];
@@ -447,14 +519,26 @@ impl<const N: usize> Walk<'_, N> {
 
     fn part(&mut self, part: &Part) -> Vec<Use<N>> {
         match part {
-            Part::Plain { lanes, uses } => {
+            Part::Plain {
+                lanes,
+                uses,
+                stored,
+            } => {
                 lanes.iter().for_each(|(v, n)| self.extents.set(*v, *n));
-                let one = |touched: Touched<N>| Use {
-                    moved: [touched.lines; N],
-                    touched,
-                    stays: [true; N],
+                let one = |(touched, (buffer, _)): (Touched<N>, &(BufferId, Accesses))| {
+                    let moved = [touched.lines; N];
+                    Use {
+                        moved,
+                        touched,
+                        stays: [true; N],
+                        stored: match stored.contains(buffer) {
+                            true => Stored::of(&touched, &moved),
+                            false => Stored::Nothing,
+                        },
+                    }
                 };
-                self.touched(uses).into_iter().map(one).collect()
+                let touched = self.touched(uses).into_iter();
+                touched.zip(uses.iter()).map(one).collect()
             }
             Part::Loop {
                 var,
@@ -485,6 +569,7 @@ impl<const N: usize> Walk<'_, N> {
         let n = extent as f64;
         for (u, ((buffer, one), touched)) in uses.iter_mut().zip(once.iter().zip(touched)) {
             let (one, lines) = (one.lines, touched.lines);
+            let before = u.moved;
             u.touched = touched;
             for (c, cache) in self.caches.iter().enumerate() {
                 u.moved[c] = match cache.ways {
@@ -499,6 +584,7 @@ impl<const N: usize> Walk<'_, N> {
                     None => u.moved[c] * n,
                 };
             }
+            u.stored = u.stored.repeated(&u.touched, &before, &u.moved);
         }
         uses
     }

@@ -10,6 +10,15 @@ use crate::score::Score;
 /// Version of the numbers of [`ratios`], for models that were learned from them.
 pub const RATIOS: u32 = 1;
 
+/// The rates of the costs that are compared. They belong to the version: models learned from rows of these
+/// rates, and the usual rates may change.
+const RATES: Score = Score {
+    repeated: 0.19,
+    page_visit: 0.0,
+    crowded: 0.0,
+    ..Score::USUAL
+};
+
 /// A part of a cost is compared beside this share of the whole cost: the ratio of two small parts says nothing.
 const FLOOR: f64 = 0.03;
 
@@ -22,7 +31,7 @@ const INSTRUCTION: f64 = 0.1;
 /// Parts whose shares of the cost are told: the first of [`parts`], and the pages.
 const SHARES: [usize; 7] = [0, 1, 2, 3, 4, 5, 7];
 
-/// Compares a candidate with the default of its task. By the usual rates. `from_memory` says whether constants are in
+/// Compares a candidate with the default of its task. `from_memory` says whether constants are in
 /// no cache when a kernel begins, `same_sketch` whether both differ in decisions only. None if the machine code of
 /// one was not read.
 pub fn ratios(
@@ -32,8 +41,8 @@ pub fn ratios(
     same_sketch: bool,
 ) -> Option<Vec<f64>> {
     let cost = |f: &Features| match from_memory {
-        true => Score::USUAL.cycles_from_memory(f),
-        false => Score::USUAL.cycles(f),
+        true => RATES.cycles_from_memory(f),
+        false => RATES.cycles(f),
     };
     let whole = cost(default).max(1.0);
     let floor = FLOOR * whole;
@@ -56,7 +65,7 @@ pub fn ratios(
 
 /// What the cost is made of, in cycles; and the stores, which cost nothing of their own.
 fn parts(f: &Features, from_memory: bool) -> Option<[f64; 10]> {
-    let (m, rates) = (f.machine.as_ref()?, Score::USUAL);
+    let (m, rates) = (f.machine.as_ref()?, RATES);
     let [l1, l2, last] = [0, 1, 2].map(|level| rates.line[level] * f.lines[level]);
     Some([
         rates.repeated * m.repeated,
@@ -95,6 +104,7 @@ mod tests {
                 classes: vec![1e5 * scale; Class::ALL.len()],
                 ..MachineFeatures::default()
             }),
+            ..Features::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! An analysis as a table for people.
 
 use crate::classes::Class;
-use crate::features::WAYS;
+use crate::features::caches;
 use crate::joint::{Analysis, BlockReport, Counts, Fate, FunctionReport};
 use crate::movement::{Cache, movement};
 use ir::CpuTarget;
@@ -32,19 +32,12 @@ pub fn print(code: &Code, a: &Analysis) -> String {
 
 /// Cache lines that the statements of an entry move into each cache of a CPU.
 pub fn print_movement(code: &Code, stmts: &[Stmt], cpu: &CpuTarget) -> String {
-    let levels = [
-        ("L1", cpu.l1_bytes, false, WAYS[0]),
-        ("L2", cpu.l2_bytes, false, WAYS[1]),
-        ("last level", cpu.llc_bytes, true, WAYS[2]),
-    ];
+    let names = ["L1", "L2", "last level"];
     let mut out = String::new();
-    for (name, bytes, shared, ways) in levels {
-        let cache = Cache {
-            bytes,
-            line_bytes: cpu.cache_line_bytes,
-            shared,
-            ways: Some(ways),
-        };
+    for (name, cache) in names.into_iter().zip(caches(cpu)) {
+        let shared = cache.shared || name == names[2];
+        let cache = Cache { shared, ..cache };
+        let (bytes, ways) = (cache.bytes, cache.ways.unwrap_or(0));
         let m = movement(code, stmts, cache, cpu.threads);
         let any = Cache {
             ways: None,

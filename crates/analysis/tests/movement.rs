@@ -1,6 +1,6 @@
 //! Lines that are moved, against the paper's example and against counting by hand.
 
-use analysis::{Cache, movement};
+use analysis::{Cache, Movement, movement};
 use ir::{BufferId, DType, Expr, VarId};
 use lower::flat::{AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, LaneOffsets, Stmt, Store};
 
@@ -82,13 +82,17 @@ impl Flat {
 
     /// Of a cache of 32 KiB with 64 sets of 8 lines.
     fn of_sets(&self) -> f64 {
+        self.by_sets().lines
+    }
+
+    fn by_sets(&self) -> Movement {
         let cache = Cache {
             bytes: 32 << 10,
             line_bytes: 64,
             shared: false,
             ways: Some(8),
         };
-        movement(&self.code, &self.code.kernel, cache, 1).lines
+        movement(&self.code, &self.code.kernel, cache, 1)
     }
 }
 
@@ -226,4 +230,46 @@ fn reuse_fades_as_the_cache_fills() {
     let moved = [256, 448, 640, 1024].map(|lines| column(lines, 16).of_sets() / lines as f64);
     assert!(moved[0] < 1.1 && moved[1] < 2.0, "{moved:?}");
     assert!(moved[2] > 2.0 && moved[3] > 9.9, "{moved:?}");
+}
+
+/// 256 rows of 16 lines, so many floats apart, written strip by strip: `lines` of each row, then of the next row.
+fn strips(lines: i64, apart: i64) -> Flat {
+    let mut f = Flat::new();
+    let y = f.buffer(256 * apart);
+    let (strip, row, i) = (f.var(), f.var(), f.var());
+    let at = Expr::var(row) * apart + Expr::var(strip) * (16 * lines) + Expr::var(i);
+    let s = f.store(y, at, Expr::f32(0.0));
+    let loops = [(strip, 16 / lines), (row, 256), (i, 16 * lines)];
+    f.code.kernel = around(&loops, vec![s]);
+    f
+}
+
+#[test]
+fn stores_into_few_sets_crowd_them() {
+    let crowded = |lines, apart| {
+        let moved = strips(lines, apart).by_sets();
+        assert_eq!(moved.lines, 4096.0);
+        moved.crowded
+    };
+    // Rows a kilobyte apart: a strip of one line comes into 4 sets, one of two lines into 8.
+    assert_eq!(crowded(1, 256), 4096.0 * 4.0 / 7.0);
+    assert_eq!(crowded(2, 256), 0.0);
+    // A line more between rows, and strips come into all sets.
+    assert_eq!(crowded(1, 272), 0.0);
+    // Rows a page apart: each strip has a set of its own.
+    assert_eq!(crowded(1, 1024), 4096.0);
+    // What is only read crowds nothing.
+    assert_eq!(column(64, 1024).by_sets().crowded, 0.0);
+}
+
+#[test]
+fn steps_that_fall_on_the_same_sets_count_once() {
+    // Tiles of six rows: the next tile falls on the sets of this one.
+    let mut f = Flat::new();
+    let y = f.buffer(60 * 256);
+    let (tile, row) = (f.var(), f.var());
+    let at = Expr::var(tile) * (6 * 256) + Expr::var(row) * 256;
+    let s = f.store(y, at, Expr::f32(0.0));
+    f.code.kernel = around(&[(tile, 10), (row, 6)], vec![s]);
+    assert_eq!(f.by_sets().crowded, 60.0 * 4.0 / 7.0);
 }

@@ -250,7 +250,7 @@ fn own(f: &Features) -> Vec<f64> {
     machine
         .into_iter()
         .chain(f.lines)
-        .chain([f.pages, f.forks])
+        .chain([f.pages, f.page_visits, f.crowded, f.forks])
         .collect()
 }
 
@@ -324,7 +324,9 @@ fn fit(tasks: &[&Judged], ghz: f64) -> Result<Score> {
             or_usual(6, usual.line[2]),
         ],
         page: rate(7, usual.page),
-        fork: or_usual(8, usual.fork),
+        page_visit: rate(8, usual.page_visit),
+        crowded: rate(9, usual.crowded),
+        fork: or_usual(10, usual.fork),
     })
 }
 
@@ -473,19 +475,10 @@ fn of_points(task: &Judged, score: impl Fn(&Features) -> f64) -> Vec<f64> {
 /// Scores of the points of a task, by what is fitted on other tasks.
 type Fit = fn(&[&Judged], &Judged) -> Result<Vec<f64>>;
 
-/// The default score, the same without one of its parts, and scores that are fitted on all tasks
-/// but the one that they are judged on.
-///
-/// # Errors
-/// If there is no task, or a score cannot be fitted.
-pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
-    if tasks.is_empty() {
-        return Err(Error::new(format!(
-            "no task has {FEWEST} points with features and times"
-        )));
-    }
+/// The default score, and the same without one of its parts.
+fn fixed() -> [(&'static str, Score); 8] {
     let usual = Score::USUAL;
-    let fixed = [
+    [
         ("default", usual),
         (
             "without lines",
@@ -495,6 +488,20 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
             },
         ),
         ("without pages", Score { page: 0.0, ..usual }),
+        (
+            "without visits of pages",
+            Score {
+                page_visit: 0.0,
+                ..usual
+            },
+        ),
+        (
+            "without crowded sets",
+            Score {
+                crowded: 0.0,
+                ..usual
+            },
+        ),
         ("without loads", Score { load: 0.0, ..usual }),
         (
             "without spills",
@@ -511,9 +518,22 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
                 ..usual
             },
         ),
-    ];
+    ]
+}
+
+/// The default score, the same without one of its parts, and scores that are fitted on all tasks
+/// but the one that they are judged on.
+///
+/// # Errors
+/// If there is no task, or a score cannot be fitted.
+pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
+    if tasks.is_empty() {
+        return Err(Error::new(format!(
+            "no task has {FEWEST} points with features and times"
+        )));
+    }
     let mut found = Vec::new();
-    for (name, score) in fixed {
+    for (name, score) in fixed() {
         found.push(by_rates(name, &score, tasks));
     }
     let fitted: [(&str, Fit); 4] = [
