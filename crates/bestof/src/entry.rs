@@ -14,6 +14,11 @@ pub(crate) const UNDECIDED: usize = usize::MAX;
 const STALE: u32 = 50;
 /// Times of calls after a decision that its running median is of.
 const WATCHED: usize = 9;
+/// [`Options::early`] drops an alternative whose least time is over so many times the least median. The position is
+/// how often it was timed before, its first call included; the last one holds for all further calls.
+const FAR: [f64; 5] = [2.0, 1.5, 1.25, 1.15, 1.1];
+/// Another program that takes the processor keeps it about so long. One call alone has to be later by more than this.
+const INTERRUPTION: Duration = Duration::from_millis(3);
 
 /// One problem size of a selector.
 pub(crate) struct Entry {
@@ -36,6 +41,8 @@ struct State {
     reopened: u32,
     /// Selectors that ran inside, with their keys.
     children: Vec<String>,
+    /// An alternative was dropped because one outside of the selector is faster. Then what is left need not be the best.
+    conceded: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -43,6 +50,8 @@ struct Alternative {
     status: Status,
     /// The first call was made.
     warm: bool,
+    /// What the first call took, which is no sample; none if an undecided selector ran inside.
+    first: Option<Duration>,
     /// Calls, or sets of stages, that were begun for a sample and are not over.
     pending: usize,
     samples: Vec<Duration>,
@@ -72,6 +81,27 @@ impl Alternative {
 
     fn median(&self) -> Option<Duration> {
         median(&self.samples)
+    }
+
+    /// The median; of one that was dropped before it had a sample, what its first call took.
+    fn known_time(&self) -> Option<Duration> {
+        let dropped = self.status == Status::Pruned;
+        self.median().or(self.first.filter(|_| dropped))
+    }
+
+    /// Whether its times so far show that it is slower than `best`. A first call may be slow because memory is
+    /// cold, but it is never too fast.
+    fn is_far_above(&self, best: Duration) -> bool {
+        let times = || self.first.iter().chain(&self.samples);
+        let Some(least) = times().min() else {
+            return false;
+        };
+        let calls = times().count();
+        let limit = best.mul_f64(FAR[calls.min(FAR.len()) - 1]);
+        match calls {
+            1 => *least > limit + INTERRUPTION,
+            _ => *least > limit,
+        }
     }
 }
 
@@ -183,8 +213,16 @@ impl Entry {
         }
     }
 
-    /// Counts what was assigned: what it took, and whether an undecided selector ran inside.
-    pub fn conclude(&self, of: Assignment, took: Duration, disturbed: bool, options: &Options) {
+    /// Counts what was assigned: what it took, and whether an undecided selector ran inside. `rival` is what the best
+    /// alternative outside of the selector takes, if that is known.
+    pub fn conclude(
+        &self,
+        of: Assignment,
+        took: Duration,
+        disturbed: bool,
+        rival: Option<Duration>,
+        options: &Options,
+    ) {
         if of.purpose == Purpose::Nothing {
             return;
         }
@@ -193,12 +231,18 @@ impl Entry {
         a.pending = a.pending.saturating_sub(1);
         match of.purpose {
             Purpose::Nothing => {}
-            Purpose::WarmUp => a.warm = true,
+            Purpose::WarmUp => {
+                a.warm = true;
+                a.first = (!disturbed).then_some(took);
+            }
             Purpose::Sample if disturbed && a.discarded < STALE => a.discarded += 1,
             Purpose::Sample => {
                 a.discarded = 0;
                 a.samples.push(took);
             }
+        }
+        if options.early && !disturbed {
+            drop_early(&mut state, of.alternative, rival);
         }
         self.settle(&mut state, options);
     }
@@ -344,9 +388,9 @@ impl Entry {
             name: name.clone(),
             status: a.status,
             samples: a.samples.len(),
-            median: a.median(),
+            median: a.known_time(),
             over_best: a
-                .median()
+                .known_time()
                 .zip(best)
                 .map(|(m, b)| m.as_secs_f64() / b.as_secs_f64().max(1e-12)),
         };
@@ -354,10 +398,16 @@ impl Entry {
         (all, state.children.clone(), state.reopened)
     }
 
-    /// The median of every alternative.
+    /// The median of every alternative; of one that was dropped before it had a sample, what its first call took.
     pub fn medians(&self) -> Vec<Option<Duration>> {
         let state = lock(&self.state);
-        state.alternatives.iter().map(Alternative::median).collect()
+        let all = state.alternatives.iter();
+        all.map(Alternative::known_time).collect()
+    }
+
+    /// Whether the decision is what is left after one outside of the selector was faster than others.
+    pub fn has_conceded(&self) -> bool {
+        lock(&self.state).conceded
     }
 
     /// The number of samples and the median of the decision.
@@ -368,6 +418,22 @@ impl Entry {
             (a.samples.len(), a.median().unwrap_or_default())
         })
     }
+}
+
+/// Drops the alternative that was timed last if it cannot be the best any more, and is not the only one left. `rival` is
+/// what the best alternative outside of the selector takes.
+fn drop_early(state: &mut State, timed: usize, rival: Option<Duration>) {
+    let others = state.alternatives.iter().enumerate();
+    let others = others.filter(|(i, a)| *i != timed && a.is_active());
+    let others: Vec<Option<Duration>> = others.map(|(_, a)| a.median()).collect();
+    let own = others.iter().flatten().min().copied();
+    let a = &mut state.alternatives[timed];
+    let far = |best: Option<Duration>| best.is_some_and(|best| a.is_far_above(best));
+    if others.is_empty() || !(far(own) || far(rival)) {
+        return;
+    }
+    state.conceded |= !far(own);
+    a.status = Status::Pruned;
 }
 
 /// The best so far, or the first that may run.

@@ -153,7 +153,7 @@ impl Node {
     }
 
     /// Ends a call that [`Node::begin`] began.
-    fn finish(&self, begun: Vec<Begun>, time: Duration) {
+    fn finish(&self, key: &SelectionKey, begun: Vec<Begun>, time: Duration) {
         let mut nodes = vec![self];
         for b in &begun {
             if let Member::Nested { node: inner, .. } =
@@ -162,11 +162,17 @@ impl Node {
                 nodes.push(inner);
             }
         }
+        // The best of the selectors around each one.
+        let mut rivals: Vec<Option<Duration>> = vec![None];
+        for (outer, node) in nodes.iter().enumerate().take(begun.len().saturating_sub(1)) {
+            let medians = node.selector.medians(key).into_iter().flatten();
+            rivals.push(medians.chain(rivals[outer]).min());
+        }
         // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
         let mut tries = false;
-        for (node, b) in nodes.into_iter().zip(begun).rev() {
+        for ((node, b), rival) in nodes.into_iter().zip(begun).zip(rivals).rev() {
             let timed = b.is_timed();
-            node.selector.finish(b, time, tries);
+            node.selector.finish_beside(b, time, tries, rival);
             tries |= timed;
         }
     }
@@ -502,14 +508,14 @@ impl Selector for Online {
         Choice { alternative, timed }
     }
 
-    fn finished(&mut self, step: StepId, _: &SelectionKey, _: usize, time_ns: u64) {
+    fn finished(&mut self, step: StepId, key: &SelectionKey, _: usize, time_ns: u64) {
         let (begun, time) = (
             std::mem::take(&mut self.begun),
             Duration::from_nanos(time_ns),
         );
         let tries = !begun.is_empty();
         if let Some(node) = self.of.node(self.variant, step.index()) {
-            node.finish(begun, time);
+            node.finish(key, begun, time);
         }
         if let Some((at, g)) = self.of.group(self.variant, step.index())
             && let Some(mut open) = self.open[at].take()
@@ -588,7 +594,7 @@ mod tests {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
             calls[at] += 1;
-            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]));
         }
         assert_eq!(n.decided(&key()), Some(3), "{calls:?}");
         let mut families = Vec::new();
@@ -604,7 +610,7 @@ mod tests {
         for _ in 0..100 {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
-            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]));
         }
         assert_eq!(n.decided(&key()), Some(0));
         assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
