@@ -2,7 +2,7 @@
 
 use crate::nest::lock;
 use crate::report::{AlternativeReport, Status};
-use crate::selector::Options;
+use crate::selector::{Circumstances, Options};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,8 +16,9 @@ const STALE: u32 = 50;
 const WATCHED: usize = 9;
 /// [`Options::early`] drops an alternative whose least time is over so many times the least median. The position is
 /// how often it was timed before, its first call included; the last one holds for all further calls.
-const FAR: [f64; 5] = [2.0, 1.5, 1.25, 1.15, 1.1];
-/// Another program that takes the processor keeps it about so long. One call alone has to be later by more than this.
+const FAR: [f64; 5] = [2.5, 1.3, 1.15, 1.1, 1.05];
+/// Another program that takes the processor keeps it about so long. One call alone has to be later by more than this,
+/// unless nothing interrupted it.
 const INTERRUPTION: Duration = Duration::from_millis(3);
 
 /// One problem size of a selector.
@@ -91,7 +92,7 @@ impl Alternative {
 
     /// Whether its times so far show that it is slower than `best`. A first call may be slow because memory is
     /// cold, but it is never too fast.
-    fn is_far_above(&self, best: Duration) -> bool {
+    fn is_far_above(&self, best: Duration, uninterrupted: bool) -> bool {
         let times = || self.first.iter().chain(&self.samples);
         let Some(least) = times().min() else {
             return false;
@@ -99,7 +100,7 @@ impl Alternative {
         let calls = times().count();
         let limit = best.mul_f64(FAR[calls.min(FAR.len()) - 1]);
         match calls {
-            1 => *least > limit + INTERRUPTION,
+            1 if !uninterrupted => *least > limit + INTERRUPTION,
             _ => *least > limit,
         }
     }
@@ -213,16 +214,8 @@ impl Entry {
         }
     }
 
-    /// Counts what was assigned: what it took, and whether an undecided selector ran inside. `rival` is what the best
-    /// alternative outside of the selector takes, if that is known.
-    pub fn conclude(
-        &self,
-        of: Assignment,
-        took: Duration,
-        disturbed: bool,
-        rival: Option<Duration>,
-        options: &Options,
-    ) {
+    /// Counts what was assigned: what it took, and how.
+    pub fn conclude(&self, of: Assignment, took: Duration, how: Circumstances, options: &Options) {
         if of.purpose == Purpose::Nothing {
             return;
         }
@@ -233,16 +226,16 @@ impl Entry {
             Purpose::Nothing => {}
             Purpose::WarmUp => {
                 a.warm = true;
-                a.first = (!disturbed).then_some(took);
+                a.first = (!how.disturbed).then_some(took);
             }
-            Purpose::Sample if disturbed && a.discarded < STALE => a.discarded += 1,
+            Purpose::Sample if how.disturbed && a.discarded < STALE => a.discarded += 1,
             Purpose::Sample => {
                 a.discarded = 0;
                 a.samples.push(took);
             }
         }
-        if options.early && !disturbed {
-            drop_early(&mut state, of.alternative, rival);
+        if options.early && !how.disturbed {
+            drop_early(&mut state, of.alternative, how);
         }
         self.settle(&mut state, options);
     }
@@ -351,6 +344,7 @@ impl Entry {
             alternatives,
             watched,
             reopened,
+            conceded,
             ..
         } = &mut *state;
         watched.push(took);
@@ -374,6 +368,7 @@ impl Entry {
                 }
             }
             *reopened += 1;
+            *conceded = false;
             watched.clear();
             self.decided.store(UNDECIDED, Ordering::Release);
         }
@@ -420,16 +415,15 @@ impl Entry {
     }
 }
 
-/// Drops the alternative that was timed last if it cannot be the best any more, and is not the only one left. `rival` is
-/// what the best alternative outside of the selector takes.
-fn drop_early(state: &mut State, timed: usize, rival: Option<Duration>) {
+/// Drops the alternative that was timed last if it cannot be the best any more, and is not the only one left.
+fn drop_early(state: &mut State, timed: usize, how: Circumstances) {
     let others = state.alternatives.iter().enumerate();
     let others = others.filter(|(i, a)| *i != timed && a.is_active());
     let others: Vec<Option<Duration>> = others.map(|(_, a)| a.median()).collect();
     let own = others.iter().flatten().min().copied();
     let a = &mut state.alternatives[timed];
-    let far = |best: Option<Duration>| best.is_some_and(|best| a.is_far_above(best));
-    if others.is_empty() || !(far(own) || far(rival)) {
+    let far = |best: Option<Duration>| best.is_some_and(|b| a.is_far_above(b, how.uninterrupted));
+    if others.is_empty() || !(far(own) || far(how.rival)) {
         return;
     }
     state.conceded |= !far(own);

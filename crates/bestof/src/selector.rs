@@ -52,8 +52,9 @@ pub struct Options {
     /// Complete rounds before that.
     pub prune_after: usize,
     /// Drops an alternative as soon as its times show that it has lost, at any moment of a round. A first call drops
-    /// it if that took over twice the least median and 3 ms more. Then all its calls have to take over 1.5, 1.25,
-    /// 1.15 and 1.1 times the least median, where 2, 3, 4 and more calls were timed.
+    /// it if that took over 2.5 times the least median and 3 ms more, in which another program may have run
+    /// ([`Circumstances::uninterrupted`]). Then all its calls have to take over 1.3, 1.15, 1.1 and 1.05 times the least
+    /// median, where 2, 3, 4 and more calls were timed.
     pub early: bool,
     /// The first alternative that applies is the default. It stays unless another takes less by this
     /// share: 0.05 keeps a default that is 4% slower.
@@ -213,6 +214,19 @@ impl Drop for Begun {
             entry.leave();
         }
     }
+}
+
+/// What is known of a timed call beside its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Circumstances {
+    /// An undecided selector ran inside. Such a call is no sample.
+    pub disturbed: bool,
+    /// Nothing else ran on the processors of the call while it ran. Then one call is enough to drop what is slow.
+    pub uninterrupted: bool,
+    /// For a selector inside of an alternative of another one: the least median of the outer one's other
+    /// alternatives. With [`Options::early`] what is far slower than that is dropped as well. The last alternative stays,
+    /// and the outer selector judges it. A decision that is made so is not saved.
+    pub rival: Option<Duration>,
 }
 
 /// Ends a timed call that did not return.
@@ -477,21 +491,17 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// Ends a call that was begun: how long it took, and whether an undecided selector ran inside. Such a call
     /// is no sample, as if it had been made by [`BestOf::call`].
     pub fn finish(&self, begun: Begun, took: Duration, disturbed: bool) {
-        self.finish_beside(begun, took, disturbed, None);
+        let how = Circumstances {
+            disturbed,
+            ..Circumstances::default()
+        };
+        self.finish_under(begun, took, how);
     }
 
-    /// As [`BestOf::finish`] of a selector inside of an alternative of another one. `rival` is the least median of the
-    /// outer one's other alternatives. With [`Options::early`] what is far slower than that is dropped as well. The
-    /// last alternative stays, and the outer selector judges it. A decision that is made so is not saved.
-    pub fn finish_beside(
-        &self,
-        mut begun: Begun,
-        took: Duration,
-        disturbed: bool,
-        rival: Option<Duration>,
-    ) {
+    /// As [`BestOf::finish`], if more is known of the call.
+    pub fn finish_under(&self, mut begun: Begun, took: Duration, how: Circumstances) {
         if let Some((entry, assignment)) = begun.entry.take() {
-            entry.conclude(assignment, took, disturbed, rival, &self.options);
+            entry.conclude(assignment, took, how, &self.options);
             entry.leave();
         }
     }
@@ -657,7 +667,11 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
             match ticket.overlapped {
                 true => entry.abandon(of),
                 false => {
-                    entry.conclude(of, ticket.spent, ticket.disturbed, None, &self.options);
+                    let how = Circumstances {
+                        disturbed: ticket.disturbed,
+                        ..Circumstances::default()
+                    };
+                    entry.conclude(of, ticket.spent, how, &self.options);
                 }
             }
             ticket.over = true;
