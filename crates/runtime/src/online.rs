@@ -203,13 +203,19 @@ impl Node {
         })
     }
 
-    /// The median of every alternative.
+    /// The median of every alternative. A family's last one may have been timed by the selector around it alone.
     fn medians(&self, key: &SelectionKey) -> Vec<Option<Duration>> {
         let mut found = Vec::new();
         for (member, median) in self.members.iter().zip(self.selector.medians(key)) {
             let (at, medians) = match member {
                 Member::Alternative(at) => (*at, vec![median]),
-                Member::Nested { node, .. } => (0, node.medians(key)),
+                Member::Nested { node, .. } => {
+                    let mut inside = node.medians(key);
+                    if let Some(last) = node.decided(key) {
+                        inside[last] = inside[last].or(median);
+                    }
+                    (0, inside)
+                }
             };
             if found.len() < at + medians.len() {
                 found.resize(at + medians.len(), None);
