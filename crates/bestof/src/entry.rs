@@ -17,6 +17,8 @@ const WATCHED: usize = 9;
 /// [`Options::early`] drops an alternative whose least time is over so many times the least median. The position is
 /// how often it was timed before, its first call included; the last one holds for all further calls.
 const FAR: [f64; 5] = [2.5, 1.3, 1.15, 1.1, 1.05];
+/// As the first of [`FAR`], for a call whose memory was there.
+const FAR_IF_WARM: f64 = 1.6;
 /// Another program that takes the processor keeps it about so long. One call alone has to be later by more than this,
 /// unless nothing interrupted it.
 const INTERRUPTION: Duration = Duration::from_millis(3);
@@ -92,17 +94,19 @@ impl Alternative {
 
     /// Whether its times so far show that it is slower than `best`. A first call may be slow because memory is
     /// cold, but it is never too fast.
-    fn is_far_above(&self, best: Duration, uninterrupted: bool) -> bool {
+    fn is_far_above(&self, best: Duration, how: Circumstances) -> bool {
         let times = || self.first.iter().chain(&self.samples);
         let Some(least) = times().min() else {
             return false;
         };
         let calls = times().count();
-        let limit = best.mul_f64(FAR[calls.min(FAR.len()) - 1]);
-        match calls {
-            1 if !uninterrupted => *least > limit + INTERRUPTION,
-            _ => *least > limit,
-        }
+        let far = best.mul_f64(FAR[calls.min(FAR.len()) - 1]);
+        *least
+            > match (calls, how.uninterrupted, how.warm) {
+                (1, true, true) => best.mul_f64(FAR_IF_WARM),
+                (1, false, _) => far + INTERRUPTION,
+                _ => far,
+            }
     }
 }
 
@@ -422,7 +426,7 @@ fn drop_early(state: &mut State, timed: usize, how: Circumstances) {
     let others: Vec<Option<Duration>> = others.map(|(_, a)| a.median()).collect();
     let own = others.iter().flatten().min().copied();
     let a = &mut state.alternatives[timed];
-    let far = |best: Option<Duration>| best.is_some_and(|b| a.is_far_above(b, how.uninterrupted));
+    let far = |best: Option<Duration>| best.is_some_and(|b| a.is_far_above(b, how));
     if others.is_empty() || !(far(own) || far(how.rival)) {
         return;
     }

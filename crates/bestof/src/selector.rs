@@ -53,7 +53,7 @@ pub struct Options {
     pub prune_after: usize,
     /// Drops an alternative as soon as its times show that it has lost, at any moment of a round. A first call drops
     /// it if that took over 2.5 times the least median and 3 ms more, in which another program may have run
-    /// ([`Circumstances::uninterrupted`]). Then all its calls have to take over 1.3, 1.15, 1.1 and 1.05 times the least
+    /// ([`Circumstances::uninterrupted`]). 1.6 times are enough if its memory was there ([`Circumstances::warm`]). Then all its calls have to take over 1.3, 1.15, 1.1 and 1.05 times the least
     /// median, where 2, 3, 4 and more calls were timed.
     pub early: bool,
     /// The first alternative that applies is the default. It stays unless another takes less by this
@@ -223,6 +223,8 @@ pub struct Circumstances {
     pub disturbed: bool,
     /// Nothing else ran on the processors of the call while it ran. Then one call is enough to drop what is slow.
     pub uninterrupted: bool,
+    /// The memory of the call was there, as it is in later calls.
+    pub warm: bool,
     /// For a selector inside of an alternative of another one: the least median of the outer one's other
     /// alternatives. With [`Options::early`] what is far slower than that is dropped as well. The last alternative stays,
     /// and the outer selector judges it. A decision that is made so is not saved.

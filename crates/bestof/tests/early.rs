@@ -48,6 +48,7 @@ impl Layer {
 const ALONE: Circumstances = Circumstances {
     disturbed: false,
     uninterrupted: true,
+    warm: false,
     rival: None,
 };
 const UNKNOWN: Circumstances = Circumstances {
@@ -85,6 +86,18 @@ fn a_cold_first_call_drops_nothing_that_is_fast_later() {
     let mut layer = Layer::new(&[(1000, 1000), (2400, 970)], Options::early());
     assert_eq!(layer.decide(ALONE), "a1");
     assert_eq!(layer.samples(), [10, 10]);
+}
+
+#[test]
+fn one_call_whose_memory_was_there_is_like_later_ones() {
+    let warm = Circumstances {
+        warm: true,
+        ..ALONE
+    };
+    let mut layer = Layer::new(&CONV5_1, Options::early());
+    (0..5).for_each(|_| layer.call(warm));
+    assert_eq!(layer.calls, [2, 1, 1, 1]);
+    assert_eq!(layer.selector.decision(&1), Some("a0"));
 }
 
 #[test]

@@ -30,11 +30,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Adds a step. `tries` says that its own selector is not decided, and `uninterrupted` that nothing else ran.
-    pub fn add(&mut self, took: Duration, tries: bool, uninterrupted: bool) {
+    /// Adds a step. `tries` says that its own selector is not decided.
+    pub fn add(&mut self, took: Duration, tries: bool, how: Circumstances) {
         self.spent += took;
         self.how.disturbed |= tries;
-        self.how.uninterrupted &= uninterrupted;
+        self.how.uninterrupted &= how.uninterrupted;
+        self.how.warm &= how.warm;
         self.steps += 1;
     }
 }
@@ -69,6 +70,7 @@ impl Grouped {
             spent: Duration::ZERO,
             how: Circumstances {
                 uninterrupted: true,
+                warm: true,
                 ..Circumstances::default()
             },
             steps: 0,

@@ -7,7 +7,7 @@
 
 use crate::choices::word;
 use crate::groups::{GroupSelector, Grouped, Open};
-use crate::interruptions::interruptions;
+use crate::interruptions::Interruptions;
 use crate::model::{Alternative, CompiledModel, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
@@ -154,7 +154,13 @@ impl Node {
     }
 
     /// Ends a call that [`Node::begin`] began.
-    fn finish(&self, key: &SelectionKey, begun: Vec<Begun>, time: Duration, uninterrupted: bool) {
+    fn finish(
+        &self,
+        key: &SelectionKey,
+        begun: Vec<Begun>,
+        time: Duration,
+        of_call: Circumstances,
+    ) {
         let mut nodes = vec![self];
         for b in &begun {
             if let Member::Nested { node: inner, .. } =
@@ -175,8 +181,8 @@ impl Node {
             let timed = b.is_timed();
             let how = Circumstances {
                 disturbed,
-                uninterrupted,
                 rival,
+                ..of_call
             };
             node.selector.finish_under(b, time, how);
             disturbed |= timed;
@@ -466,7 +472,7 @@ struct Online {
     /// The groups that run, if their times are wanted.
     open: Vec<Option<Open>>,
     /// Interruptions before the call that is timed.
-    interruptions: Option<i64>,
+    interruptions: Option<Interruptions>,
 }
 
 impl Online {
@@ -527,25 +533,30 @@ impl Selector for Online {
         }
         let choice = self.undecided(step, key);
         if choice.timed {
-            self.interruptions = interruptions();
+            self.interruptions = Interruptions::now();
         }
         choice
     }
 
     fn finished(&mut self, step: StepId, key: &SelectionKey, _: usize, time_ns: u64) {
-        let uninterrupted = self.interruptions.is_some() && self.interruptions == interruptions();
+        let between = self.interruptions.take().zip(Interruptions::now());
+        let how = Circumstances {
+            uninterrupted: between.is_some_and(|(before, now)| before.none_until(now)),
+            warm: between.is_some_and(|(before, now)| before.is_warm_until(now)),
+            ..Circumstances::default()
+        };
         let (begun, time) = (
             std::mem::take(&mut self.begun),
             Duration::from_nanos(time_ns),
         );
         let tries = !begun.is_empty();
         if let Some(node) = self.of.node(self.variant, step.index()) {
-            node.finish(key, begun, time, uninterrupted);
+            node.finish(key, begun, time, how);
         }
         if let Some((at, g)) = self.of.group(self.variant, step.index())
             && let Some(mut open) = self.open[at].take()
         {
-            open.add(time, tries, uninterrupted);
+            open.add(time, tries, how);
             match g.ends_with(step) {
                 true => g.finish(open),
                 false => self.open[at] = Some(open),
@@ -583,6 +594,13 @@ impl Selector for Online {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALONE: Circumstances = Circumstances {
+        disturbed: false,
+        uninterrupted: true,
+        warm: false,
+        rival: None,
+    };
 
     fn node(names: &[&str]) -> Node {
         node_with(names, &Options::default())
@@ -623,7 +641,7 @@ mod tests {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
             calls[at] += 1;
-            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), true);
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
         }
         assert_eq!(n.decided(&key()), Some(3), "{calls:?}");
         let mut families = Vec::new();
@@ -639,7 +657,7 @@ mod tests {
         for _ in 0..100 {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
-            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), true);
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
         }
         assert_eq!(n.decided(&key()), Some(0));
         assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
@@ -662,7 +680,12 @@ mod tests {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
             calls[at] += 1;
-            n.finish(&key(), begun, Duration::from_micros(microseconds[at]), true);
+            n.finish(
+                &key(),
+                begun,
+                Duration::from_micros(microseconds[at]),
+                ALONE,
+            );
         }
         assert_eq!(n.decided(&key()), Some(0));
         assert_eq!(calls[1..], [1, 1]);
