@@ -2,7 +2,7 @@
 
 use crate::nest::lock;
 use crate::report::{AlternativeReport, Status};
-use crate::selector::Options;
+use crate::selector::{Circumstances, Options};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +14,14 @@ pub(crate) const UNDECIDED: usize = usize::MAX;
 const STALE: u32 = 50;
 /// Times of calls after a decision that its running median is of.
 const WATCHED: usize = 9;
+/// [`Options::early`] drops an alternative whose least time is over so many times the least median. The position is
+/// how often it was timed before, its first call included; the last one holds for all further calls.
+const FAR: [f64; 5] = [2.5, 1.3, 1.15, 1.1, 1.05];
+/// As the first of [`FAR`], for a call whose memory was there.
+const FAR_IF_WARM: f64 = 1.6;
+/// Another program that takes the processor keeps it about so long. One call alone has to be later by more than this,
+/// unless nothing interrupted it.
+const INTERRUPTION: Duration = Duration::from_millis(3);
 
 /// One problem size of a selector.
 pub(crate) struct Entry {
@@ -36,6 +44,8 @@ struct State {
     reopened: u32,
     /// Selectors that ran inside, with their keys.
     children: Vec<String>,
+    /// An alternative was dropped because one outside of the selector is faster. Then what is left need not be the best.
+    conceded: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -43,6 +53,8 @@ struct Alternative {
     status: Status,
     /// The first call was made.
     warm: bool,
+    /// What the first call took, which is no sample; none if an undecided selector ran inside.
+    first: Option<Duration>,
     /// Calls, or sets of stages, that were begun for a sample and are not over.
     pending: usize,
     samples: Vec<Duration>,
@@ -72,6 +84,29 @@ impl Alternative {
 
     fn median(&self) -> Option<Duration> {
         median(&self.samples)
+    }
+
+    /// The median; of one that was dropped before it had a sample, what its first call took.
+    fn known_time(&self) -> Option<Duration> {
+        let dropped = self.status == Status::Pruned;
+        self.median().or(self.first.filter(|_| dropped))
+    }
+
+    /// Whether its times so far show that it is slower than `best`. A first call may be slow because memory is
+    /// cold, but it is never too fast.
+    fn is_far_above(&self, best: Duration, how: Circumstances) -> bool {
+        let times = || self.first.iter().chain(&self.samples);
+        let Some(least) = times().min() else {
+            return false;
+        };
+        let calls = times().count();
+        let far = best.mul_f64(FAR[calls.min(FAR.len()) - 1]);
+        *least
+            > match (calls, how.uninterrupted, how.warm) {
+                (1, true, true) => best.mul_f64(FAR_IF_WARM),
+                (1, false, _) => far + INTERRUPTION,
+                _ => far,
+            }
     }
 }
 
@@ -183,8 +218,8 @@ impl Entry {
         }
     }
 
-    /// Counts what was assigned: what it took, and whether an undecided selector ran inside.
-    pub fn conclude(&self, of: Assignment, took: Duration, disturbed: bool, options: &Options) {
+    /// Counts what was assigned: what it took, and how.
+    pub fn conclude(&self, of: Assignment, took: Duration, how: Circumstances, options: &Options) {
         if of.purpose == Purpose::Nothing {
             return;
         }
@@ -193,12 +228,18 @@ impl Entry {
         a.pending = a.pending.saturating_sub(1);
         match of.purpose {
             Purpose::Nothing => {}
-            Purpose::WarmUp => a.warm = true,
-            Purpose::Sample if disturbed && a.discarded < STALE => a.discarded += 1,
+            Purpose::WarmUp => {
+                a.warm = true;
+                a.first = (!how.disturbed).then_some(took);
+            }
+            Purpose::Sample if how.disturbed && a.discarded < STALE => a.discarded += 1,
             Purpose::Sample => {
                 a.discarded = 0;
                 a.samples.push(took);
             }
+        }
+        if options.early && !how.disturbed {
+            drop_early(&mut state, of.alternative, how);
         }
         self.settle(&mut state, options);
     }
@@ -307,6 +348,7 @@ impl Entry {
             alternatives,
             watched,
             reopened,
+            conceded,
             ..
         } = &mut *state;
         watched.push(took);
@@ -330,6 +372,7 @@ impl Entry {
                 }
             }
             *reopened += 1;
+            *conceded = false;
             watched.clear();
             self.decided.store(UNDECIDED, Ordering::Release);
         }
@@ -344,9 +387,9 @@ impl Entry {
             name: name.clone(),
             status: a.status,
             samples: a.samples.len(),
-            median: a.median(),
+            median: a.known_time(),
             over_best: a
-                .median()
+                .known_time()
                 .zip(best)
                 .map(|(m, b)| m.as_secs_f64() / b.as_secs_f64().max(1e-12)),
         };
@@ -354,10 +397,16 @@ impl Entry {
         (all, state.children.clone(), state.reopened)
     }
 
-    /// The median of every alternative.
+    /// The median of every alternative; of one that was dropped before it had a sample, what its first call took.
     pub fn medians(&self) -> Vec<Option<Duration>> {
         let state = lock(&self.state);
-        state.alternatives.iter().map(Alternative::median).collect()
+        let all = state.alternatives.iter();
+        all.map(Alternative::known_time).collect()
+    }
+
+    /// Whether the decision is what is left after one outside of the selector was faster than others.
+    pub fn has_conceded(&self) -> bool {
+        lock(&self.state).conceded
     }
 
     /// The number of samples and the median of the decision.
@@ -368,6 +417,21 @@ impl Entry {
             (a.samples.len(), a.median().unwrap_or_default())
         })
     }
+}
+
+/// Drops the alternative that was timed last if it cannot be the best any more, and is not the only one left.
+fn drop_early(state: &mut State, timed: usize, how: Circumstances) {
+    let others = state.alternatives.iter().enumerate();
+    let others = others.filter(|(i, a)| *i != timed && a.is_active());
+    let others: Vec<Option<Duration>> = others.map(|(_, a)| a.median()).collect();
+    let own = others.iter().flatten().min().copied();
+    let a = &mut state.alternatives[timed];
+    let far = |best: Option<Duration>| best.is_some_and(|b| a.is_far_above(b, how));
+    if others.is_empty() || !(far(own) || far(how.rival)) {
+        return;
+    }
+    state.conceded |= !far(own);
+    a.status = Status::Pruned;
 }
 
 /// The best so far, or the first that may run.

@@ -34,6 +34,7 @@
 //! - **Nesting.** A selector that is called inside of another's alternative is found automatically. The
 //!   outer one is not judged by calls in which an inner one still tried its alternatives.
 //! - **Calls without a closure.** [`BestOf::enter`] and [`BestOf::leave`] stand around a call, for other languages.
+//! - **Early drops.** With [`Options::early`] an alternative is dropped at the first call that shows that it has lost.
 //! - **Decisions in files.** [`Decisions`] survive the program, so that the next run starts decided.
 
 #![forbid(unsafe_code)]
@@ -50,4 +51,4 @@ pub use decisions::{Decisions, Refused, Validators};
 pub use nest::{Context, Inside, depth};
 pub use report::{AlternativeReport, KeyReport, Report, Status};
 pub use running::Running;
-pub use selector::{Begun, BestOf, Options, Ticket, Unfit, is_enabled, set_enabled};
+pub use selector::{Begun, BestOf, Circumstances, Options, Ticket, Unfit, is_enabled, set_enabled};

@@ -41,6 +41,7 @@ impl World {
             prune_speedup: 1.5 + random.below(5) as f64,
             prune_after: random.below(5) as usize,
             margin: random.below(2) as f64 * 0.1,
+            early: random.below(2) == 0,
             drift: (random.below(4) == 0).then_some(0.5),
         };
         let make = |i: usize| {

@@ -6,7 +6,7 @@
 
 use crate::model::{CompiledModel, StepId};
 use crate::run::SelectionKey;
-use bestof::{Begun, BestOf};
+use bestof::{Begun, BestOf, Circumstances};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,15 +25,17 @@ pub(crate) struct Grouped {
 pub(crate) struct Open {
     begun: Begun,
     spent: Duration,
-    disturbed: bool,
+    how: Circumstances,
     steps: usize,
 }
 
 impl Open {
     /// Adds a step. `tries` says that its own selector is not decided.
-    pub fn add(&mut self, took: Duration, tries: bool) {
+    pub fn add(&mut self, took: Duration, tries: bool, how: Circumstances) {
         self.spent += took;
-        self.disturbed |= tries;
+        self.how.disturbed |= tries;
+        self.how.uninterrupted &= how.uninterrupted;
+        self.how.warm &= how.warm;
         self.steps += 1;
     }
 }
@@ -66,7 +68,11 @@ impl Grouped {
         let open = begun.is_timed().then_some(Open {
             begun,
             spent: Duration::ZERO,
-            disturbed: false,
+            how: Circumstances {
+                uninterrupted: true,
+                warm: true,
+                ..Circumstances::default()
+            },
             steps: 0,
         });
         (set, open)
@@ -75,7 +81,7 @@ impl Grouped {
     /// The last step has run. A step that was not timed makes it no sample.
     pub fn finish(&self, open: Open) {
         if open.steps == self.steps.len() {
-            self.selector.finish(open.begun, open.spent, open.disturbed);
+            self.selector.finish_under(open.begun, open.spent, open.how);
         }
     }
 

@@ -16,6 +16,7 @@ mod elf;
 mod groups;
 mod guard;
 mod host;
+mod interruptions;
 mod kernel;
 mod lifetimes;
 mod link;

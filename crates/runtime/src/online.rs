@@ -7,10 +7,11 @@
 
 use crate::choices::word;
 use crate::groups::{GroupSelector, Grouped, Open};
+use crate::interruptions::Interruptions;
 use crate::model::{Alternative, CompiledModel, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
-use bestof::{Begun, BestOf, Decisions, Options, Unfit};
+use bestof::{Begun, BestOf, Circumstances, Decisions, Options, Unfit};
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,7 +154,13 @@ impl Node {
     }
 
     /// Ends a call that [`Node::begin`] began.
-    fn finish(&self, begun: Vec<Begun>, time: Duration) {
+    fn finish(
+        &self,
+        key: &SelectionKey,
+        begun: Vec<Begun>,
+        time: Duration,
+        of_call: Circumstances,
+    ) {
         let mut nodes = vec![self];
         for b in &begun {
             if let Member::Nested { node: inner, .. } =
@@ -162,12 +169,23 @@ impl Node {
                 nodes.push(inner);
             }
         }
+        // The best of the selectors around each one.
+        let mut rivals: Vec<Option<Duration>> = vec![None];
+        for (outer, node) in nodes.iter().enumerate().take(begun.len().saturating_sub(1)) {
+            let medians = node.selector.medians(key).into_iter().flatten();
+            rivals.push(medians.chain(rivals[outer]).min());
+        }
         // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
-        let mut tries = false;
-        for (node, b) in nodes.into_iter().zip(begun).rev() {
+        let mut disturbed = false;
+        for ((node, b), rival) in nodes.into_iter().zip(begun).zip(rivals).rev() {
             let timed = b.is_timed();
-            node.selector.finish(b, time, tries);
-            tries |= timed;
+            let how = Circumstances {
+                disturbed,
+                rival,
+                ..of_call
+            };
+            node.selector.finish_under(b, time, how);
+            disturbed |= timed;
         }
     }
 
@@ -191,13 +209,19 @@ impl Node {
         })
     }
 
-    /// The median of every alternative.
+    /// The median of every alternative. A family's last one may have been timed by the selector around it alone.
     fn medians(&self, key: &SelectionKey) -> Vec<Option<Duration>> {
         let mut found = Vec::new();
         for (member, median) in self.members.iter().zip(self.selector.medians(key)) {
             let (at, medians) = match member {
                 Member::Alternative(at) => (*at, vec![median]),
-                Member::Nested { node, .. } => (0, node.medians(key)),
+                Member::Nested { node, .. } => {
+                    let mut inside = node.medians(key);
+                    if let Some(last) = node.decided(key) {
+                        inside[last] = inside[last].or(median);
+                    }
+                    (0, inside)
+                }
             };
             if found.len() < at + medians.len() {
                 found.resize(at + medians.len(), None);
@@ -305,6 +329,7 @@ impl Selectors {
             variant: 0,
             decided,
             begun: vec![],
+            interruptions: None,
         })
     }
 
@@ -446,6 +471,8 @@ struct Online {
     begun: Vec<Begun>,
     /// The groups that run, if their times are wanted.
     open: Vec<Option<Open>>,
+    /// Interruptions before the call that is timed.
+    interruptions: Option<Interruptions>,
 }
 
 impl Online {
@@ -469,20 +496,9 @@ impl Online {
         self.begun = if timed { begun } else { vec![] };
         (alternative, timed)
     }
-}
 
-impl Selector for Online {
-    fn begins(&mut self, variant: usize) {
-        self.variant = variant;
-    }
-
-    fn select(&mut self, step: StepId, key: &SelectionKey, _: usize) -> Choice {
-        if let Some(alternative) = self.known(step) {
-            return Choice {
-                alternative,
-                timed: false,
-            };
-        }
+    /// The alternative of a step that is not decided yet.
+    fn undecided(&mut self, step: StepId, key: &SelectionKey) -> Choice {
         let group = self.of.group(self.variant, step.index());
         let at = group.map(|(at, _)| at);
         if let Some((at, g)) = group.filter(|(_, g)| g.begins_with(step)) {
@@ -501,20 +517,46 @@ impl Selector for Online {
         let timed = timed || at.is_some_and(|at| self.open[at].is_some());
         Choice { alternative, timed }
     }
+}
 
-    fn finished(&mut self, step: StepId, _: &SelectionKey, _: usize, time_ns: u64) {
+impl Selector for Online {
+    fn begins(&mut self, variant: usize) {
+        self.variant = variant;
+    }
+
+    fn select(&mut self, step: StepId, key: &SelectionKey, _: usize) -> Choice {
+        if let Some(alternative) = self.known(step) {
+            return Choice {
+                alternative,
+                timed: false,
+            };
+        }
+        let choice = self.undecided(step, key);
+        if choice.timed {
+            self.interruptions = Interruptions::now();
+        }
+        choice
+    }
+
+    fn finished(&mut self, step: StepId, key: &SelectionKey, _: usize, time_ns: u64) {
+        let between = self.interruptions.take().zip(Interruptions::now());
+        let how = Circumstances {
+            uninterrupted: between.is_some_and(|(before, now)| before.none_until(now)),
+            warm: between.is_some_and(|(before, now)| before.is_warm_until(now)),
+            ..Circumstances::default()
+        };
         let (begun, time) = (
             std::mem::take(&mut self.begun),
             Duration::from_nanos(time_ns),
         );
         let tries = !begun.is_empty();
         if let Some(node) = self.of.node(self.variant, step.index()) {
-            node.finish(begun, time);
+            node.finish(key, begun, time, how);
         }
         if let Some((at, g)) = self.of.group(self.variant, step.index())
             && let Some(mut open) = self.open[at].take()
         {
-            open.add(time, tries);
+            open.add(time, tries, how);
             match g.ends_with(step) {
                 true => g.finish(open),
                 false => self.open[at] = Some(open),
@@ -553,10 +595,21 @@ impl Selector for Online {
 mod tests {
     use super::*;
 
+    const ALONE: Circumstances = Circumstances {
+        disturbed: false,
+        uninterrupted: true,
+        warm: false,
+        rival: None,
+    };
+
     fn node(names: &[&str]) -> Node {
+        node_with(names, &Options::default())
+    }
+
+    fn node_with(names: &[&str], options: &Options) -> Node {
         let names: Vec<String> = names.iter().map(|n| (*n).to_string()).collect();
         let making = Making {
-            options: &Options::default(),
+            options,
             known: None,
         };
         making.of_alternatives(&names).unwrap()
@@ -588,7 +641,7 @@ mod tests {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
             calls[at] += 1;
-            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
         }
         assert_eq!(n.decided(&key()), Some(3), "{calls:?}");
         let mut families = Vec::new();
@@ -604,7 +657,7 @@ mod tests {
         for _ in 0..100 {
             let mut begun = Vec::new();
             let at = n.begin(&key(), &mut begun);
-            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
         }
         assert_eq!(n.decided(&key()), Some(0));
         assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
@@ -613,6 +666,31 @@ mod tests {
         let tried = n.medians(&key()).into_iter().flatten();
         let tried: Vec<u128> = tried.map(|t| t.as_nanos()).collect();
         assert_eq!(tried, [10, 40, 20]);
+    }
+
+    #[test]
+    fn a_hopeless_family_is_dropped_after_a_call_of_each_member() {
+        let n = node_with(
+            &["direct 1", "winograd2.a 2", "winograd4.b 3"],
+            &Options::early(),
+        );
+        // conv5_1 of VGG-16 at CIFAR-10's shapes.
+        let (microseconds, mut calls) = ([780, 4050, 7810], [0; 3]);
+        for _ in 0..20 {
+            let mut begun = Vec::new();
+            let at = n.begin(&key(), &mut begun);
+            calls[at] += 1;
+            n.finish(
+                &key(),
+                begun,
+                Duration::from_micros(microseconds[at]),
+                ALONE,
+            );
+        }
+        assert_eq!(n.decided(&key()), Some(0));
+        assert_eq!(calls[1..], [1, 1]);
+        let medians = n.medians(&key());
+        assert_eq!(medians[2], Some(Duration::from_micros(7810)));
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct ChoiceTimes {
 pub struct Exploring {
     pub inferences: usize,
     pub ms: f64,
-    /// What as many inferences of the best fixed choice take, by its mean in the same minutes.
+    /// What as many inferences of the best fixed choice take: its first one, and its mean in the same minutes.
     pub best_ms: f64,
     /// The whole run: the inferences that explored, and then those of the turns.
     pub run_inferences: usize,
@@ -193,7 +193,7 @@ pub fn measure(
     fill_inputs(&mut online, 1);
     let fixed = choices.iter().map(|c| fixed_model(variants, 0, pool, c));
     let mut fixed = fixed.collect::<Result<Vec<Model>>>()?;
-    let (explored_ns, meanwhile) = explore(&mut online, &mut fixed, selectors)?;
+    let (explored_ns, firsts, meanwhile) = explore(&mut online, &mut fixed, selectors)?;
     let mut models: Vec<&mut Model> = vec![&mut online];
     models.extend(&mut fixed);
     let mut taken = interleaved(&mut models, time, LEAST_ROUNDS)?;
@@ -218,7 +218,13 @@ pub fn measure(
     let decided = decided(variants, selectors, threads);
     let layers = layers(variants, selectors, threads);
     let training = !compiled.states().is_empty();
-    let exploring = exploring(explored_ns, &meanwhile[best], &own, &fixed[best]);
+    let exploring = exploring(
+        explored_ns,
+        firsts[best],
+        &meanwhile[best],
+        &own,
+        &fixed[best],
+    );
     let run = |n: &usize| whole_run(*n, &exploring, &own, &fixed[best]);
     let pairs = decided.iter().zip(&choices[best].alternatives);
     Ok(Selection {
@@ -249,15 +255,14 @@ fn timed(model: &mut Model) -> Result<u64> {
     Ok(start.elapsed().as_nanos() as u64)
 }
 
-/// Runs inferences until all steps are decided; after each, one of a fixed choice in turns. What each took.
+/// Runs inferences until all steps are decided; after each, one of a fixed choice in turns. What each took, and before
+/// them the first inference of each fixed choice.
 fn explore(
     online: &mut Model,
     fixed: &mut [Model],
     selectors: &Selectors,
-) -> Result<(Vec<u64>, Vec<Vec<u64>>)> {
-    for model in &mut *fixed {
-        model.invoke()?;
-    }
+) -> Result<(Vec<u64>, Vec<u64>, Vec<Vec<u64>>)> {
+    let firsts = fixed.iter_mut().map(timed).collect::<Result<Vec<u64>>>()?;
     let (mut own, mut others) = (Vec::new(), vec![Vec::new(); fixed.len()]);
     // Every fixed choice runs once, however soon all is decided.
     while own.len() < fixed.len() || !selectors.are_decided() {
@@ -272,7 +277,7 @@ fn explore(
         own.push(timed(online)?);
         others[turn].push(timed(&mut fixed[turn])?);
     }
-    Ok((own, others))
+    Ok((own, firsts, others))
 }
 
 fn images(model: &Model) -> usize {
@@ -299,16 +304,19 @@ fn total_ms(samples_ns: &[u64]) -> f64 {
     samples_ns.iter().sum::<u64>() as f64 / 1e6
 }
 
-/// What exploring cost; `meanwhile` is what inferences of the best fixed choice took at the same time.
+/// What exploring cost. The best fixed choice took `first_ns` in its first inference, whose memory is cold as in the first
+/// one that explores, and `meanwhile` in inferences at the same time.
 fn exploring(
     samples_ns: Vec<u64>,
+    first_ns: u64,
     meanwhile: &[u64],
     online: &ChoiceTimes,
     best: &ChoiceTimes,
 ) -> Exploring {
     let inferences = samples_ns.len();
     let ms = total_ms(&samples_ns);
-    let best_ms = inferences as f64 * total_ms(meanwhile) / meanwhile.len().max(1) as f64;
+    let mean_ms = total_ms(meanwhile) / meanwhile.len().max(1) as f64;
+    let best_ms = first_ns as f64 / 1e6 + inferences.saturating_sub(1) as f64 * mean_ms;
     let gain_ms = best.median_ms - online.median_ms;
     let pays_after = inferences as f64 + ((ms - best_ms) / gain_ms).max(0.0);
     Exploring {
@@ -470,7 +478,13 @@ mod tests {
         assert!((online.images_per_s - 250.0).abs() < 1e-9);
         // 4 inferences of 15 ms lose 20 ms, which 10 inferences win back.
         let explored = vec![15_000_000; 4];
-        let e = exploring(explored.clone(), &[10_000_000, 10_000_000], &online, &best);
+        let e = exploring(
+            explored.clone(),
+            10_000_000,
+            &[10_000_000, 10_000_000],
+            &online,
+            &best,
+        );
         assert_eq!((e.inferences, e.run_inferences), (4, 9));
         assert_eq!((e.ms, e.best_ms), (60.0, 40.0));
         assert_eq!((e.run_ms, e.run_best_ms), (100.0, 90.0));
@@ -478,7 +492,7 @@ mod tests {
         // Half of the exploring; all of it and the inferences that win its loss back.
         let ratio = |n| whole_run(n, &e, &online, &best).ratio;
         assert!((ratio(2) - 1.5).abs() < 1e-9 && (ratio(14) - 1.0).abs() < 1e-9);
-        let e = exploring(explored, &[10_000_000], &best, &online);
+        let e = exploring(explored, 10_000_000, &[10_000_000], &best, &online);
         assert_eq!(e.pays_after, None);
     }
 }

@@ -94,11 +94,11 @@ pub fn decided(
     }
 }
 
-/// Selectors with the usual options, which start from what is known.
+/// Selectors that drop early what has lost, and start from what is known.
 ///
 /// # Errors
 /// Never with these options.
 pub fn selectors(variants: &Variants, known: Option<&Arc<Decisions>>) -> Result<Selectors> {
-    let selectors = Selectors::new(variants, &Options::default(), known);
+    let selectors = Selectors::new(variants, &Options::early(), known);
     selectors.map_err(|e| Error::new(e.to_string()))
 }

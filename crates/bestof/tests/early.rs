@@ -1,0 +1,162 @@
+//! What `Options::early` promises, with recorded times of layers of VGG-16 at CIFAR-10's shapes.
+
+use bestof::{BestOf, Circumstances, Decisions, Options, Status};
+use std::time::Duration;
+
+/// Times of the first call and of later ones, in microseconds.
+type Recorded = (u64, u64);
+
+struct Layer {
+    selector: BestOf<u32, ()>,
+    times: Vec<Recorded>,
+    calls: Vec<usize>,
+}
+
+impl Layer {
+    fn new(times: &[Recorded], options: Options) -> Layer {
+        let named = (0..times.len()).map(|i| (format!("a{i}"), ()));
+        Layer {
+            selector: BestOf::new("layer", named, options).unwrap(),
+            times: times.to_vec(),
+            calls: vec![0; times.len()],
+        }
+    }
+
+    fn call(&mut self, how: Circumstances) {
+        let begun = self.selector.begin(&1);
+        let at = begun.alternative();
+        let (first, later) = self.times[at];
+        let us = if self.calls[at] == 0 { first } else { later };
+        self.calls[at] += 1;
+        self.selector
+            .finish_under(begun, Duration::from_micros(us), how);
+    }
+
+    fn decide(&mut self, how: Circumstances) -> &str {
+        for _ in 0..100 {
+            self.call(how);
+        }
+        self.selector.decision(&1).unwrap()
+    }
+
+    fn samples(&self) -> Vec<usize> {
+        let report = self.selector.report().keys.remove(0);
+        report.alternatives.iter().map(|a| a.samples).collect()
+    }
+}
+
+const ALONE: Circumstances = Circumstances {
+    disturbed: false,
+    uninterrupted: true,
+    warm: false,
+    rival: None,
+};
+const UNKNOWN: Circumstances = Circumstances {
+    uninterrupted: false,
+    ..ALONE
+};
+
+/// conv5_1: direct, im2row, winograd2, winograd4.
+const CONV5_1: [Recorded; 4] = [(900, 780), (1900, 1150), (5200, 4050), (8700, 7810)];
+
+#[test]
+fn what_is_far_slower_is_dropped_after_one_call_or_two() {
+    let mut layer = Layer::new(&CONV5_1, Options::early());
+    (0..6).for_each(|_| layer.call(ALONE));
+    assert_eq!(layer.calls, [2, 2, 1, 1]);
+    assert_eq!(layer.selector.decision(&1), Some("a0"));
+    let report = layer.selector.report().keys.remove(0);
+    let dropped = &report.alternatives[3];
+    assert_eq!((dropped.status, dropped.samples), (Status::Pruned, 0));
+    // The report still says what its only call took.
+    assert_eq!(dropped.median, Some(Duration::from_micros(8700)));
+    assert_eq!(layer.selector.medians(&1)[3], dropped.median);
+}
+
+#[test]
+fn the_paper_tries_everything_in_complete_rounds() {
+    let mut layer = Layer::new(&CONV5_1, Options::default());
+    layer.decide(ALONE);
+    // The last of them is 10.01 times slower than the default.
+    assert_eq!(layer.samples(), [10, 10, 10, 4]);
+}
+
+#[test]
+fn a_cold_first_call_drops_nothing_that_is_fast_later() {
+    let mut layer = Layer::new(&[(1000, 1000), (2400, 970)], Options::early());
+    assert_eq!(layer.decide(ALONE), "a1");
+    assert_eq!(layer.samples(), [10, 10]);
+}
+
+#[test]
+fn one_call_whose_memory_was_there_is_like_later_ones() {
+    let warm = Circumstances {
+        warm: true,
+        ..ALONE
+    };
+    let mut layer = Layer::new(&CONV5_1, Options::early());
+    (0..5).for_each(|_| layer.call(warm));
+    assert_eq!(layer.calls, [2, 1, 1, 1]);
+    assert_eq!(layer.selector.decision(&1), Some("a0"));
+}
+
+#[test]
+fn one_call_that_another_program_may_have_interrupted_drops_nothing() {
+    let times = [(500, 500), (4200, 450)];
+    let mut layer = Layer::new(&times, Options::early());
+    assert_eq!(layer.decide(UNKNOWN), "a1");
+    // A call that is longer than an interruption is enough.
+    let mut layer = Layer::new(&CONV5_1, Options::early());
+    (0..6).for_each(|_| layer.call(UNKNOWN));
+    assert_eq!(layer.calls, [2, 2, 1, 1]);
+}
+
+#[test]
+fn times_that_are_near_get_all_rounds() {
+    let mut layer = Layer::new(&[(1000, 1000), (1030, 1030), (980, 980)], Options::early());
+    assert_eq!(layer.decide(ALONE), "a2");
+    // The second one is 1.051 times slower than the third.
+    assert_eq!(layer.samples(), [10, 4, 10]);
+}
+
+#[test]
+fn the_default_is_dropped_as_well() {
+    let mut layer = Layer::new(&[(8700, 7800), (1000, 800)], Options::early());
+    assert_eq!(layer.decide(ALONE), "a1");
+    assert_eq!(layer.samples(), [2, 1]);
+}
+
+#[test]
+fn a_call_in_which_an_inner_selector_tries_drops_nothing() {
+    let mut layer = Layer::new(&CONV5_1, Options::early());
+    let disturbed = Circumstances {
+        disturbed: true,
+        ..ALONE
+    };
+    (0..40).for_each(|_| layer.call(disturbed));
+    let report = layer.selector.report().keys.remove(0);
+    let active = |a: &bestof::AlternativeReport| a.status == Status::Active;
+    assert!(report.alternatives.iter().all(active), "{report:?}");
+}
+
+/// winograd2 and winograd4 of conv5_1 are a family inside of the layer's selector, whose best takes 780 us.
+#[test]
+fn an_inner_selector_drops_what_the_outer_one_beats_and_does_not_save_that() {
+    let beside = |us| Circumstances {
+        rival: Some(Duration::from_micros(us)),
+        ..ALONE
+    };
+    let saved = |layer: &Layer| {
+        let mut decisions = Decisions::new();
+        layer.selector.save(&mut decisions);
+        decisions.len()
+    };
+    let mut family = Layer::new(&CONV5_1[2..], Options::early());
+    family.call(beside(780));
+    // The last one stays: the outer selector judges it.
+    assert_eq!(family.selector.decision(&1), Some("a1"));
+    assert_eq!((saved(&family), &family.calls), (0, &vec![1, 0]));
+    let mut family = Layer::new(&CONV5_1[2..], Options::early());
+    assert_eq!(family.decide(beside(3900)), "a0");
+    assert_eq!(saved(&family), 1);
+}
