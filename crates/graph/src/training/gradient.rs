@@ -2,6 +2,8 @@
 
 mod activation;
 mod batch_norm;
+mod contract;
+mod index;
 mod movement;
 mod pool;
 
@@ -129,6 +131,22 @@ impl<'a> Gradients<'a> {
             Op::MatMul => self.matmul(node, dy)?,
             Op::Conv(c) => self.conv(node, c, dy)?,
             Op::Pool(p) => self.pool(node, p, x, dy)?,
+            op => self.of_two(node, op, dy)?,
+        }
+        Ok(())
+    }
+
+    /// Operators of two operands that always are there.
+    fn of_two(&mut self, node: &Node, op: &Op, dy: ValueId) -> Result<(), NotTrainable> {
+        let (Some(a), Some(b)) = (node.input(0), node.input(1)) else {
+            return Err(refused(node, ""));
+        };
+        let values = [a, b, dy];
+        match op {
+            Op::Contract(c) => self.contract(node, c, values)?,
+            Op::Gather(g) => self.gather(node, *g, values)?,
+            Op::GatherElements(g) => self.gather_elements(node, *g, values)?,
+            Op::GatherNd(g) => self.gather_nd(node, *g, values)?,
             _ => return Err(refused(node, "")),
         }
         Ok(())

@@ -78,6 +78,19 @@ impl Gradients<'_> {
                 let slope = self.gelu_slope(node, x)?;
                 self.node(node, "dx", mul, &[dy, slope])?
             }
+            Unary::Gelu(Gelu::Tanh) => {
+                let slope = self.gelu_tanh_slope(node, x)?;
+                self.node(node, "dx", mul, &[dy, slope])?
+            }
+            Unary::Sin => {
+                let slope = self.node(node, "slope", Op::Unary(Unary::Cos), &[x])?;
+                self.node(node, "dx", mul, &[dy, slope])?
+            }
+            Unary::Cos => {
+                let sine = self.node(node, "sine", Op::Unary(Unary::Sin), &[x])?;
+                let against = self.node(node, "against", mul, &[dy, sine])?;
+                self.node(node, "dx", Op::Unary(Unary::Neg), &[against])?
+            }
             Unary::Abs => {
                 let sign = self.node(node, "sign", Op::Unary(Unary::Sign), &[x])?;
                 self.node(node, "dx", mul, &[dy, sign])?
@@ -157,6 +170,34 @@ impl Gradients<'_> {
         let above = self.node(node, "above", Op::Binary(Binary::Add), &[erf, one])?;
         let share = self.node(node, "share", mul(), &[above, half])?;
         self.node(node, "whole", Op::Binary(Binary::Add), &[share, by_x])
+    }
+
+    /// Of x (1 + t) / 2, where t = tanh(root (x + cubic x^3)): (1 + t) / 2 + x (1 - t t) root (1 + 3 cubic x x) / 2.
+    fn gelu_tanh_slope(&mut self, node: &Node, x: ValueId) -> Result<ValueId, ModelError> {
+        let (mul, add) = (|| Op::Binary(Binary::Mul), || Op::Binary(Binary::Add));
+        let (root, cubic) = ((2.0 / PI).sqrt(), 0.044_715);
+        let (one, half) = (
+            self.number(node, "one", 1.0),
+            self.number(node, "half", 0.5),
+        );
+        let square = self.node(node, "square", mul(), &[x, x])?;
+        // x root (1 + cubic x x), and its derivative.
+        let [inner, steep] = [("inner", cubic), ("steep", 3.0 * cubic)].map(|(what, factor)| {
+            let factor = self.number(node, "factor", root * factor);
+            let root = self.number(node, "root", root);
+            let by = self.node(node, "by", mul(), &[square, factor])?;
+            self.node(node, what, add(), &[by, root])
+        });
+        let angle = self.node(node, "angle", mul(), &[inner?, x])?;
+        let tanh = self.node(node, "tanh", Op::Unary(Unary::Tanh), &[angle])?;
+        let above = self.node(node, "above", add(), &[tanh, one])?;
+        let share = self.node(node, "share", mul(), &[above, half])?;
+        // (1 - t t) / 2 is (1 + t) / 2 (1 - t).
+        let below = self.node(node, "below", Op::Binary(Binary::Sub), &[one, tanh])?;
+        let bend = self.node(node, "bend", mul(), &[share, below])?;
+        let by_x = self.node(node, "by_x", mul(), &[bend, x])?;
+        let along = self.node(node, "along", mul(), &[by_x, steep?])?;
+        self.node(node, "whole", add(), &[share, along])
     }
 
     /// y (dy - sum(dy y)).
