@@ -6,11 +6,10 @@
 use super::{Gradients, inverse, refused};
 use crate::model::{ModelError, Node, Origin, ValueId};
 use crate::ops::{
-    Combine, Expand, Gather, GatherElements, GatherNd, Op, Reshape, ScatterElements, ScatterNd,
-    Transpose,
+    Combine, Gather, GatherElements, GatherNd, Op, Reshape, ScatterElements, ScatterNd, Transpose,
 };
 use crate::training::NotTrainable;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// Positions along an axis that a model fixes.
 enum Fixed {
@@ -70,7 +69,7 @@ impl Gradients<'_> {
             combine: Combine::Add,
         });
         if axis == 0 {
-            let zeros = self.zeros(node, shape)?;
+            let zeros = self.zeros(node, shape);
             return self.node(node, "dx", add, &[zeros, positions, rows]);
         }
         let mut perm: Vec<usize> = (0..shape.len()).collect();
@@ -81,7 +80,7 @@ impl Gradients<'_> {
             perm: inverse(&perm),
         });
         let moved = self.node(node, "moved", Op::Transpose(Transpose { perm }), &[rows])?;
-        let zeros = self.zeros(node, &first)?;
+        let zeros = self.zeros(node, &first);
         let sums = self.node(node, "sums", add, &[zeros, positions, moved])?;
         self.node(node, "dx", back, &[sums])
     }
@@ -93,7 +92,7 @@ impl Gradients<'_> {
         [x, indices, dy]: [ValueId; 3],
     ) -> Result<(), NotTrainable> {
         let shape = self.model[x].shape().to_vec();
-        let zeros = self.zeros(node, &shape)?;
+        let zeros = self.zeros(node, &shape);
         let add = Op::ScatterElements(ScatterElements {
             axis: g.axis,
             combine: Combine::Add,
@@ -112,7 +111,7 @@ impl Gradients<'_> {
             return Err(refused(node, " with shared axes"));
         }
         let shape = self.model[x].shape().to_vec();
-        let zeros = self.zeros(node, &shape)?;
+        let zeros = self.zeros(node, &shape);
         let add = Op::ScatterNd(ScatterNd {
             combine: Combine::Add,
         });
@@ -142,10 +141,9 @@ impl Gradients<'_> {
         (sorted.len() == size && order.len() == size).then_some(Fixed::Permutation(order))
     }
 
-    /// Zeros that are no constant of the file, however many there are.
-    fn zeros(&mut self, node: &Node, shape: &[usize]) -> Result<ValueId, ModelError> {
-        let zero = self.number(node, "zero", 0.0);
-        let shape = shape.to_vec();
-        self.node(node, "zeros", Op::Expand(Expand { shape }), &[zero])
+    fn zeros(&mut self, node: &Node, shape: &[usize]) -> ValueId {
+        let zeros = Tensor::zeros(DType::F32, shape);
+        self.model
+            .add_constant(&format!("{}.zeros", node.name), zeros)
     }
 }
