@@ -62,42 +62,31 @@ impl Gradients<'_> {
                 let below = self.node(node, "below", mul, &[dy, alpha])?;
                 self.node(node, "dx", Op::Where, &[open, dy, below])?
             }
-            Unary::HardSigmoid { alpha, .. } => {
-                let slope = self.hard_slope(node, y, alpha)?;
+            _ => {
+                let slope = self.slope(node, u, x)?;
                 self.node(node, "dx", mul, &[dy, slope])?
             }
-            Unary::HardSwish => {
-                let slope = self.hard_swish_slope(node, x)?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Erf => {
-                let density = self.bell(node, x, 1.0, 2.0 / PI.sqrt())?;
-                self.node(node, "dx", mul, &[dy, density])?
-            }
-            Unary::Gelu(Gelu::Exact) => {
-                let slope = self.gelu_slope(node, x)?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Gelu(Gelu::Tanh) => {
-                let slope = self.gelu_tanh_slope(node, x)?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Sin => {
-                let slope = self.node(node, "slope", Op::Unary(Unary::Cos), &[x])?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Cos => {
-                let sine = self.node(node, "sine", Op::Unary(Unary::Sin), &[x])?;
-                let against = self.node(node, "against", mul, &[dy, sine])?;
-                self.node(node, "dx", Op::Unary(Unary::Neg), &[against])?
-            }
-            Unary::Abs => {
-                let sign = self.node(node, "sign", Op::Unary(Unary::Sign), &[x])?;
-                self.node(node, "dx", mul, &[dy, sign])?
-            }
-            _ => return Err(refused(node, "")),
         };
         Ok(self.add(x, dx)?)
+    }
+
+    /// By which dy is multiplied.
+    fn slope(&mut self, node: &Node, u: Unary, x: ValueId) -> Result<ValueId, NotTrainable> {
+        let slope = match u {
+            Unary::HardSigmoid { alpha, .. } => self.hard_slope(node, node.outputs[0], alpha),
+            Unary::HardSwish => self.hard_swish_slope(node, x),
+            Unary::Erf => self.bell(node, x, 1.0, 2.0 / PI.sqrt()),
+            Unary::Gelu(Gelu::Exact) => self.gelu_slope(node, x),
+            Unary::Gelu(Gelu::Tanh) => self.gelu_tanh_slope(node, x),
+            Unary::Sin => self.node(node, "cosine", Op::Unary(Unary::Cos), &[x]),
+            Unary::Cos => {
+                let sine = self.node(node, "sine", Op::Unary(Unary::Sin), &[x])?;
+                self.node(node, "against", Op::Unary(Unary::Neg), &[sine])
+            }
+            Unary::Abs => self.node(node, "sign", Op::Unary(Unary::Sign), &[x]),
+            _ => return Err(refused(node, "")),
+        };
+        Ok(slope?)
     }
 
     /// For each bound that there is, whether an element lies strictly on its inner side.
