@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the same network by Tunesmith and by PyTorch, from equal weights on equal batches.
 
-usage: compare.py TUNESMITH [--model vgg16|resnet34] [--batch N] [--threads N] [--steps N] [--tune TIME]
+usage: compare.py TUNESMITH [--model NAME] [--image N] [--batch N] [--threads N] [--steps N] [--tune TIME]
 needs (PyPI): torch torchvision onnx onnxscript
 
 Prints the losses of both, their largest relative difference, and images a second of both, taken in turns.
@@ -16,11 +16,31 @@ import time
 import warnings
 
 
+# Networks for images of 32 x 32 with 10 classes.
+SMALL = ["vgg16", "resnet34"]
+# Of the sequences of `transformer`: different words, and words in each.
+WORDS, LENGTH = 8192, 128
+
+
 def network(name):
-    """For images of 32 x 32, as the built-in `vgg16-cifar` and `resnet34-cifar`."""
+    """`vgg16` and `resnet34` for images of 32 x 32, as the built-in `vgg16-cifar` and `resnet34-cifar`; `transformer`
+    for sequences of words; the others, torchvision's among them, for images of 224 x 224. None has dropout, whose masks
+    differ between the two programs."""
     import torch.nn as nn
     import torchvision.models as zoo
 
+    if name == "mobilenet_v1":
+        return mobilenet_v1()
+    if name == "vit_tiny":
+        return zoo.VisionTransformer(224, 16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768)
+    if name == "transformer":
+        return transformer()
+    if name not in SMALL:
+        net = zoo.get_model(name, weights=None)
+        for m in net.modules():
+            if isinstance(m, nn.Dropout):
+                m.p = 0.0
+        return net
     if name == "resnet34":
         net = zoo.resnet34(weights=None, num_classes=10)
         net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
@@ -43,10 +63,44 @@ def network(name):
     return net
 
 
+def mobilenet_v1():
+    import torch.nn as nn
+
+    def layer(channels, maps, kernel, stride, groups):
+        conv = nn.Conv2d(channels, maps, kernel, stride, kernel // 2, groups=groups, bias=False)
+        return [conv, nn.BatchNorm2d(maps), nn.ReLU()]
+
+    layers, channels = layer(3, 32, 3, 2, 1), 32
+    for maps, stride in [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]:
+        layers += layer(channels, channels, 3, stride, channels) + layer(channels, maps, 1, 1, 1)
+        channels = maps
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1000))
+
+
+def transformer():
+    import torch
+    import torch.nn as nn
+
+    class Classifier(nn.Module):
+        def __init__(self, width=256):
+            super().__init__()
+            self.words = nn.Embedding(WORDS, width)
+            self.places = nn.Parameter(torch.randn(LENGTH, width) * 0.02)
+            layer = nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, "gelu", batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+            self.head = nn.Linear(width, 10)
+
+        def forward(self, words):
+            return self.head(self.encoder(self.words(words) + self.places)[:, 0])
+
+    return Classifier()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tunesmith")
-    parser.add_argument("--model", default="vgg16", choices=["vgg16", "resnet34"])
+    parser.add_argument("--model", default="vgg16", help="vgg16, resnet34, mobilenet_v1, vit_tiny, transformer or a name of torchvision")
+    parser.add_argument("--image", type=int, help="side of the images; without it, 32 or 224")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
@@ -62,7 +116,10 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(a.threads)
     net = network(a.model)
-    images = torch.randn(a.batch, 3, 32, 32)
+    side = a.image or (32 if a.model in SMALL else 224)
+    images = torch.randn(a.batch, 3, side, side)
+    if a.model == "transformer":
+        images = torch.randint(0, WORDS, (a.batch, LENGTH))
     labels = torch.randint(0, 10, (a.batch,))
     with tempfile.TemporaryDirectory() as folder:
         at = lambda name: os.path.join(folder, name)

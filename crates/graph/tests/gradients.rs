@@ -182,6 +182,35 @@ fn of_moves() {
     }
 }
 
+/// Rows that are taken once, in another order, several times, and by negative positions.
+#[test]
+fn of_indices() {
+    let of = |op: Op, shape: &[usize], indices: Tensor| {
+        with_values(op, vec![uniform(shape, -1.0, 1.0, 3), indices])
+    };
+    let gather = |axis| Op::Gather(Gather { axis });
+    let ints = |shape: &[usize], values: &[i64]| Tensor::from_slice(shape, values);
+    for c in [
+        of(gather(1), &[2, 4, 3], ints(&[], &[-1])),
+        of(gather(0), &[5, 3], ints(&[2], &[2, 3])),
+        of(gather(1), &[2, 3, 2], ints(&[3], &[2, 0, -2])),
+        of(gather(0), &[4, 3], ints(&[2, 2], &[1, 3, 1, -4])),
+        of(gather(2), &[2, 2, 4], ints(&[2, 2], &[1, 1, 1, 0])),
+        of(
+            Op::GatherElements(GatherElements { axis: 1 }),
+            &[3, 4],
+            ints(&[2, 3], &[1, 1, -1, 0, 2, 0]),
+        ),
+        of(
+            Op::GatherNd(GatherNd { batch: 0 }),
+            &[3, 3, 2],
+            ints(&[3, 2], &[1, 1, -1, 0, 1, 1]),
+        ),
+    ] {
+        check(&c, 0);
+    }
+}
+
 #[test]
 fn of_activations() {
     let clip = Unary::Clip {
@@ -204,6 +233,9 @@ fn of_activations() {
         gate,
         leaky,
         exact,
+        Unary::Gelu(Gelu::Tanh),
+        Unary::Sin,
+        Unary::Cos,
         Unary::HardSwish,
         Unary::Erf,
         Unary::Abs,
@@ -234,6 +266,7 @@ fn of_products_and_sums() {
             keepdims,
         })
     };
+    let contract = |equation| Op::Contract(Contract::parse(equation).unwrap());
     let layer_norm = Op::LayerNorm(LayerNorm {
         axis: 1,
         epsilon: 1e-3,
@@ -246,6 +279,8 @@ fn of_products_and_sums() {
         case(gemm(true, false), &[&[4, 3], &[4, 2], &[3, 1]]),
         case(gemm(false, true), &[&[3, 4], &[2, 4], &[3, 2]]),
         case(gemm(true, true), &[&[4, 3], &[2, 4], &[2]]),
+        case(contract("abc,cbd->adb"), &[&[2, 3, 4], &[4, 3, 2]]),
+        case(contract("ab,cd->ca"), &[&[2, 3], &[2, 4]]),
         case(Op::MatMul, &[&[2, 3, 4], &[2, 4, 2]]),
         case(Op::MatMul, &[&[2, 2, 3, 4], &[4, 2]]),
         case(layer_norm.clone(), &[&[3, 5], &[5], &[5]]),

@@ -193,6 +193,9 @@ fn bind(
         training: options.training,
     };
     let bound = importer.run(graph, options)?;
+    if options.training {
+        return Ok(bound);
+    }
     Ok(BoundModel {
         model: bound.model.folded_to_bytes(),
         ..bound

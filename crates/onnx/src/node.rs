@@ -237,11 +237,27 @@ impl NodeImport<'_> {
         Ok(self.model.take_elements(elements)?)
     }
 
+    /// Whether an operand is a constant that a training step trains. What is computed of it changes with it, and one
+    /// weight that is read in several places stays one.
+    fn reads_weight(&self, inputs: &[Option<ValueId>]) -> bool {
+        let trained = |v: &ValueId| {
+            let ty = self.ty(*v);
+            ty.dtype == DType::F32 && ty.rank() > 0 && self.model.constant(*v).is_some()
+        };
+        self.training && inputs.iter().flatten().any(trained)
+    }
+
     /// Appends a node, or its values if they are small and all operands constant.
     pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
         self.model.room_for(1)?;
         let rounds = rounds(&op);
-        let results: Vec<ValueId> = match self.model.compute(&op, inputs, AT_ONCE)? {
+        let values = match self.reads_weight(inputs) {
+            true => None,
+            false => self.model.compute(&op, inputs, AT_ONCE)?,
+        };
+        // A computed mask or state would be trained if it were a constant. Vectors may be sizes, whose values are needed.
+        let trained = |t: &Tensor| self.training && t.dtype() == DType::F32 && t.shape().len() > 1;
+        let results: Vec<ValueId> = match values.filter(|v| !v.iter().any(trained)) {
             Some(values) => values
                 .into_iter()
                 .map(|t| self.model.add_result(&self.name, t))

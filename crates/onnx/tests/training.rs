@@ -84,3 +84,25 @@ fn a_step_moves_the_statistics_that_a_file_gives() {
     ];
     assert_eq!(states, expected);
 }
+
+/// What inference computes of weights once, a training step computes of those that it has.
+#[test]
+fn nothing_is_computed_of_weights_before_a_training_step() {
+    let weight = floats("w", &[1, 2], &[1.0, 2.0]);
+    let repeated = || TensorProto {
+        name: Some("shape".into()),
+        dims: vec![2],
+        data_type: Some(7),
+        int64_data: vec![3, 2],
+        ..Default::default()
+    };
+    let expand = node("Expand", &["w", "shape"], &["y"], vec![]);
+    let of_weight = one_node(13, &[1], expand, vec![weight, repeated()]);
+    let fill = node("ConstantOfShape", &["shape"], &["y"], vec![]);
+    let of_no_weight = one_node(13, &[1], fill, vec![repeated()]);
+    for file in [of_weight, of_no_weight] {
+        let nodes = |m: graph::Model| m.nodes().map(|(_, n)| n.op.name()).collect::<Vec<_>>();
+        assert_eq!(nodes(import(&file).unwrap()), [""; 0]);
+        assert_eq!(nodes(import_with(&file, &training()).unwrap()), ["expand"]);
+    }
+}

@@ -2,6 +2,8 @@
 
 mod activation;
 mod batch_norm;
+mod contract;
+mod index;
 mod movement;
 mod pool;
 
@@ -129,6 +131,22 @@ impl<'a> Gradients<'a> {
             Op::MatMul => self.matmul(node, dy)?,
             Op::Conv(c) => self.conv(node, c, dy)?,
             Op::Pool(p) => self.pool(node, p, x, dy)?,
+            op => self.of_two(node, op, dy)?,
+        }
+        Ok(())
+    }
+
+    /// Operators of two operands that always are there.
+    fn of_two(&mut self, node: &Node, op: &Op, dy: ValueId) -> Result<(), NotTrainable> {
+        let (Some(a), Some(b)) = (node.input(0), node.input(1)) else {
+            return Err(refused(node, ""));
+        };
+        let values = [a, b, dy];
+        match op {
+            Op::Contract(c) => self.contract(node, c, values)?,
+            Op::Gather(g) => self.gather(node, *g, values)?,
+            Op::GatherElements(g) => self.gather_elements(node, *g, values)?,
+            Op::GatherNd(g) => self.gather_nd(node, *g, values)?,
             _ => return Err(refused(node, "")),
         }
         Ok(())
@@ -354,16 +372,52 @@ impl<'a> Gradients<'a> {
         if ranks.contains(&1) {
             return Err(refused(node, " of a vector"));
         }
-        if ranks != [2, 2] {
-            return self.matrices(node, [a, b], dy);
+        match ranks[1] {
+            2 => self.rows_by_matrix(node, [a, b], dy),
+            _ => self.matrices(node, [a, b], dy),
         }
-        let of_matrices = Gemm {
-            alpha: 1.0,
-            beta: 0.0,
-            trans_a: false,
-            trans_b: false,
+    }
+
+    /// All rows of `a` are of one matrix: its gradient is one product, and so is that of `b`, which is thus summed over
+    /// the batch where it is computed.
+    fn rows_by_matrix(
+        &mut self,
+        node: &Node,
+        [a, b]: [ValueId; 2],
+        dy: ValueId,
+    ) -> Result<(), NotTrainable> {
+        let product = |trans_a, trans_b| {
+            Op::Gemm(Gemm {
+                alpha: 1.0,
+                beta: 0.0,
+                trans_a,
+                trans_b,
+            })
         };
-        self.gemm(node, &of_matrices, dy)
+        let rows = self.rows(node, "dy.rows", dy)?;
+        if self.wants(Some(a)).is_some() {
+            let shape = self.model[a].shape().to_vec();
+            let flat = self.node(node, "da.rows", product(false, true), &[rows, b])?;
+            let da = self.node(node, "da", Op::Reshape(Reshape { shape }), &[flat])?;
+            self.add(a, da)?;
+        }
+        if self.wants(Some(b)).is_some() {
+            let own = self.rows(node, "a.rows", a)?;
+            let db = self.node(node, "db", product(true, false), &[own, rows])?;
+            self.add(b, db)?;
+        }
+        Ok(())
+    }
+
+    /// As a matrix of all rows.
+    fn rows(&mut self, of: &Node, what: &str, v: ValueId) -> Result<ValueId, ModelError> {
+        match self.model[v].shape() {
+            [outer @ .., columns] if outer.len() != 1 => {
+                let shape = vec![outer.iter().product(), *columns];
+                self.node(of, what, Op::Reshape(Reshape { shape }), &[v])
+            }
+            _ => Ok(v),
+        }
     }
 
     /// Products of many matrices: dy b^T and a^T dy.

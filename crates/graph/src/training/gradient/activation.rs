@@ -62,29 +62,31 @@ impl Gradients<'_> {
                 let below = self.node(node, "below", mul, &[dy, alpha])?;
                 self.node(node, "dx", Op::Where, &[open, dy, below])?
             }
-            Unary::HardSigmoid { alpha, .. } => {
-                let slope = self.hard_slope(node, y, alpha)?;
+            _ => {
+                let slope = self.slope(node, u, x)?;
                 self.node(node, "dx", mul, &[dy, slope])?
             }
-            Unary::HardSwish => {
-                let slope = self.hard_swish_slope(node, x)?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Erf => {
-                let density = self.bell(node, x, 1.0, 2.0 / PI.sqrt())?;
-                self.node(node, "dx", mul, &[dy, density])?
-            }
-            Unary::Gelu(Gelu::Exact) => {
-                let slope = self.gelu_slope(node, x)?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            Unary::Abs => {
-                let sign = self.node(node, "sign", Op::Unary(Unary::Sign), &[x])?;
-                self.node(node, "dx", mul, &[dy, sign])?
-            }
-            _ => return Err(refused(node, "")),
         };
         Ok(self.add(x, dx)?)
+    }
+
+    /// By which dy is multiplied.
+    fn slope(&mut self, node: &Node, u: Unary, x: ValueId) -> Result<ValueId, NotTrainable> {
+        let slope = match u {
+            Unary::HardSigmoid { alpha, .. } => self.hard_slope(node, node.outputs[0], alpha),
+            Unary::HardSwish => self.hard_swish_slope(node, x),
+            Unary::Erf => self.bell(node, x, 1.0, 2.0 / PI.sqrt()),
+            Unary::Gelu(Gelu::Exact) => self.gelu_slope(node, x),
+            Unary::Gelu(Gelu::Tanh) => self.gelu_tanh_slope(node, x),
+            Unary::Sin => self.node(node, "cosine", Op::Unary(Unary::Cos), &[x]),
+            Unary::Cos => {
+                let sine = self.node(node, "sine", Op::Unary(Unary::Sin), &[x])?;
+                self.node(node, "against", Op::Unary(Unary::Neg), &[sine])
+            }
+            Unary::Abs => self.node(node, "sign", Op::Unary(Unary::Sign), &[x]),
+            _ => return Err(refused(node, "")),
+        };
+        Ok(slope?)
     }
 
     /// For each bound that there is, whether an element lies strictly on its inner side.
@@ -157,6 +159,34 @@ impl Gradients<'_> {
         let above = self.node(node, "above", Op::Binary(Binary::Add), &[erf, one])?;
         let share = self.node(node, "share", mul(), &[above, half])?;
         self.node(node, "whole", Op::Binary(Binary::Add), &[share, by_x])
+    }
+
+    /// Of x (1 + t) / 2, where t = tanh(root (x + cubic x^3)): (1 + t) / 2 + x (1 - t t) root (1 + 3 cubic x x) / 2.
+    fn gelu_tanh_slope(&mut self, node: &Node, x: ValueId) -> Result<ValueId, ModelError> {
+        let (mul, add) = (|| Op::Binary(Binary::Mul), || Op::Binary(Binary::Add));
+        let (root, cubic) = ((2.0 / PI).sqrt(), 0.044_715);
+        let (one, half) = (
+            self.number(node, "one", 1.0),
+            self.number(node, "half", 0.5),
+        );
+        let square = self.node(node, "square", mul(), &[x, x])?;
+        // x root (1 + cubic x x), and its derivative.
+        let [inner, steep] = [("inner", cubic), ("steep", 3.0 * cubic)].map(|(what, factor)| {
+            let factor = self.number(node, "factor", root * factor);
+            let root = self.number(node, "root", root);
+            let by = self.node(node, "by", mul(), &[square, factor])?;
+            self.node(node, what, add(), &[by, root])
+        });
+        let angle = self.node(node, "angle", mul(), &[inner?, x])?;
+        let tanh = self.node(node, "tanh", Op::Unary(Unary::Tanh), &[angle])?;
+        let above = self.node(node, "above", add(), &[tanh, one])?;
+        let share = self.node(node, "share", mul(), &[above, half])?;
+        // (1 - t t) / 2 is (1 + t) / 2 (1 - t).
+        let below = self.node(node, "below", Op::Binary(Binary::Sub), &[one, tanh])?;
+        let bend = self.node(node, "bend", mul(), &[share, below])?;
+        let by_x = self.node(node, "by_x", mul(), &[bend, x])?;
+        let along = self.node(node, "along", mul(), &[by_x, steep?])?;
+        self.node(node, "whole", add(), &[share, along])
     }
 
     /// y (dy - sum(dy y)).

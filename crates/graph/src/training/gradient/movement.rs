@@ -116,7 +116,8 @@ impl Gradients<'_> {
     }
 }
 
-fn zeros(pads: Vec<(i64, i64)>) -> Op {
+/// An operator that adds this many zeros before and after each axis.
+pub(super) fn zeros(pads: Vec<(i64, i64)>) -> Op {
     let mode = PadMode::Constant(0.0);
     Op::Pad(Pad { mode, pads })
 }
