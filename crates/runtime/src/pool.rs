@@ -404,21 +404,16 @@ unsafe extern "C" fn pool_parallel_for(
         // SAFETY: as above.
         return unsafe { body(ctx, env, 0, extent, 0) };
     }
-    // Shares count in 32 bits.
-    let unit = extent / i64::from(u32::MAX) + 1;
     let job = Job {
         ctx,
         body,
         env,
         extent,
         parts,
-        unit,
+        // Shares count in 32 bits.
+        unit: extent / i64::from(u32::MAX) + 1,
     };
-    let units = (extent - 1) / unit + 1;
-    for (share, part) in shared.shares.iter().zip(0..parts) {
-        let (begin, end) = chunk(units, parts, part);
-        share.set(begin as u32..end as u32);
-    }
+    shared.share_out(&job);
     // SAFETY: `busy` is held, so no worker reads the job.
     unsafe { *shared.job.get() = Some(job) };
     shared.failure.store(0, Relaxed);
@@ -449,6 +444,15 @@ unsafe extern "C" fn pool_parallel_for(
 }
 
 impl Shared {
+    /// Gives each thread its part of a loop that has not begun.
+    fn share_out(&self, job: &Job) {
+        let units = (job.extent - 1) / job.unit + 1;
+        for (share, part) in self.shares.iter().zip(0..job.parts) {
+            let (begin, end) = chunk(units, job.parts, part);
+            share.set(begin as u32..end as u32);
+        }
+    }
+
     /// Threads that a loop may take while other models run.
     fn share(&self) -> i64 {
         (self.cpus / MODELS.load(Relaxed).max(1)) as i64
