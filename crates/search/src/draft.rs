@@ -587,8 +587,13 @@ impl Draft {
         Ok(Some(fused))
     }
 
-    /// Threads share what copies an operand, by as few of its outermost loops as give each thread about as much.
-    pub fn share_copy(&mut self, loops: &[LoopId], threads: u32) -> Written<()> {
+    /// Threads share what copies an operand, by as few of its outermost loops as give each thread about as much. How many
+    /// these are, and the loop that they became; none if there is nothing to share.
+    pub fn share_copy(
+        &mut self,
+        loops: &[LoopId],
+        threads: u32,
+    ) -> Written<Option<(usize, LoopId)>> {
         let parts = |count: usize| -> i64 {
             let shared = loops[..count].iter();
             shared.map(|l| self.program.loop_(*l).extent).product()
@@ -596,10 +601,11 @@ impl Draft {
         let mut counts = 1..=loops.len();
         let even = counts.find(|count| is_even(parts(*count), threads));
         let count = even.unwrap_or(loops.len());
-        if parts(count) > 1 {
-            self.parallel(&loops[..count], threads)?;
+        if parts(count) <= 1 {
+            return Ok(None);
         }
-        Ok(())
+        let shared = self.parallel(&loops[..count], threads)?;
+        Ok(shared.map(|l| (count, l)))
     }
 
     /// The same for what packs an operand of so many dimensions into panels, which it shares.
@@ -607,7 +613,7 @@ impl Draft {
         let outside = 0..dims - 1;
         let loops = outside.map(|dim| self.packed_along(copier, [dim]).map(|[l]| l));
         let loops = loops.collect::<Written<Vec<LoopId>>>()?;
-        self.share_copy(&loops, threads)
+        self.share_copy(&loops, threads).map(drop)
     }
 
     /// Loops that [`Draft::parallel`] fused run in parallel from here on: before

@@ -188,7 +188,7 @@ fn share(d: &mut Draft, plan: &Plan, own: &[LoopId], p: &Packed) -> Written<()> 
         0 => &own[1..p.dims - 1],
         along => &own[..along.min(p.dims - 1)],
     };
-    d.share_copy(outside, plan.target.threads)
+    d.share_copy(outside, plan.target.threads).map(drop)
 }
 
 /// The loop over tiles in which a copy is made: the innermost one of batches, if what a

@@ -328,7 +328,7 @@ impl DotSum<'_> {
             return Err(d.missing("the copy of the image has no rows".into()));
         };
         d.vectorize(*lanes)?;
-        d.share_copy(outer, self.target.threads)
+        d.share_copy(outer, self.target.threads).map(drop)
     }
 
     /// Blocks of maps outside lines of pixels, or inside.

@@ -195,9 +195,13 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         _ => None,
     };
     let thread = share(d, (&mut outer, image), target)?;
-    let outer: Vec<LoopId> = outer.into_iter().map(|(_, l)| l).collect();
+    let mut outer: Vec<LoopId> = outer.into_iter().map(|(_, l)| l).collect();
     d.reorder(&[&Vec::from_iter(thread), &outer[..], &[r1, v1]].concat())?;
-    d.parallel(&Vec::from_iter(thread), target.threads)?;
+    if let Some(thread) = thread {
+        d.parallel(&[thread], target.threads)?;
+    } else if let Some((count, fused)) = d.share_copy(&outer, target.threads)? {
+        outer.splice(..count, [fused]);
+    }
     d.run_parallel()?;
     d.vectorize_if_legal(v1);
     d.unroll(r1)?;
