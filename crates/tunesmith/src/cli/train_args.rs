@@ -2,6 +2,7 @@
 
 use super::ADVANCED;
 use super::knobs::{default, doc};
+use super::model_args::say;
 use tune::Result;
 use tune::source::Source;
 
@@ -19,17 +20,23 @@ pub struct TrainArgs {
     pub weight_decay: f32,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("dropout-seed"), default_value = default("dropout-seed"), requires = "train")]
     pub dropout_seed: u64,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("train-only"), value_name = "PATTERN", requires = "train")]
+    pub train_only: Vec<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("freeze"), value_name = "PATTERN", requires = "train")]
+    pub freeze: Vec<String>,
 }
 
 impl TrainArgs {
-    /// The source, or its training step if that is asked for.
+    /// The source, or its training step if that is asked for. Says what is trained.
     ///
     /// # Errors
-    /// If the model cannot be trained.
-    pub fn step_of(&self, source: Source) -> Result<Source> {
+    /// If the model cannot be trained, or a pattern names none of its constants.
+    pub fn step_of(&self, mut source: Source) -> Result<Source> {
         match self.train {
             false => Ok(source),
             true => {
+                source.choose_trained(&self.train_only, &self.freeze)?;
+                say(&trained(&source));
                 let sgd = graph::Sgd {
                     learning_rate: self.learning_rate,
                     momentum: self.momentum,
@@ -38,5 +45,25 @@ impl TrainArgs {
                 source.trained(sgd, self.dropout_seed)
             }
         }
+    }
+}
+
+/// What a training step of a model trains, and the constants with axes that it leaves as they are.
+fn trained(source: &Source) -> String {
+    let (kept, trained): (Vec<_>, Vec<_>) = graph::trainable(&source.model)
+        .into_iter()
+        .partition(|(name, _)| source.untrained.contains(*name));
+    let numbers: usize = trained
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>())
+        .sum();
+    let kept: Vec<String> = kept
+        .iter()
+        .map(|(name, shape)| format!("{name} {shape:?}"))
+        .collect();
+    let trained = format!("trains {numbers} numbers in {} tensors", trained.len());
+    match kept.is_empty() {
+        true => trained,
+        false => format!("{trained}; not trained: {}", kept.join(", ")),
     }
 }
