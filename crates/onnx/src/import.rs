@@ -8,6 +8,7 @@ mod functions;
 mod halves;
 mod inputs;
 mod masks;
+mod parameters;
 mod placed;
 mod sized;
 mod wanted;
@@ -283,20 +284,14 @@ impl Importer<'_> {
         notes.extend(contradiction::drop_repeated(&mut graph.output));
         self.bind_outputs(&graph.output)?;
         Ok(BoundModel {
-            untrained: self.untrained(),
+            untrained: match self.training {
+                true => parameters::others(&self.model, &self.parameters),
+                false => BTreeSet::new(),
+            },
             model: self.model,
             dims: self.bound.dims(),
             notes,
         })
-    }
-
-    /// As [`BoundModel::untrained`].
-    fn untrained(&self) -> BTreeSet<String> {
-        let constants = self.model.values().filter(|(v, value)| {
-            let constant = matches!(value.origin(), graph::Origin::Constant(_));
-            self.training && constant && !self.parameters.contains(v)
-        });
-        constants.map(|(_, v)| v.name().to_string()).collect()
     }
 
     fn define(&mut self, name: &str, id: impl Into<Option<ValueId>>) -> Result<(), ImportError> {

@@ -48,22 +48,29 @@ impl TrainArgs {
     }
 }
 
+/// Most names of untrained constants in a line.
+const NAMED: usize = 8;
+
 /// What a training step of a model trains, and the constants with axes that it leaves as they are.
 fn trained(source: &Source) -> String {
     let (kept, trained): (Vec<_>, Vec<_>) = graph::trainable(&source.model)
         .into_iter()
         .partition(|(name, _)| source.untrained.contains(*name));
-    let numbers: usize = trained
+    let sizes = trained
         .iter()
-        .map(|(_, shape)| shape.iter().product::<usize>())
-        .sum();
-    let kept: Vec<String> = kept
-        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    let (tensors, numbers) = (trained.len(), sizes.sum::<usize>());
+    let trained = format!("trains {numbers} numbers in {tensors} tensors");
+    if kept.is_empty() {
+        return trained;
+    }
+    let names = kept.iter().take(NAMED);
+    let names: Vec<String> = names
         .map(|(name, shape)| format!("{name} {shape:?}"))
         .collect();
-    let trained = format!("trains {numbers} numbers in {} tensors", trained.len());
-    match kept.is_empty() {
-        true => trained,
-        false => format!("{trained}; not trained: {}", kept.join(", ")),
-    }
+    let more = match kept.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!("{trained}; not trained: {}{more}", names.join(", "))
 }
