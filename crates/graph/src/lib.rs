@@ -33,5 +33,6 @@ pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Padded, Rows, padded, rows_apart, with_rows};
 pub use simplify::{simplify, simplify_as};
 pub use training::{
-    DATA_GRADIENT, LABELS, LOGITS, LOSS, NotTrainable, Sgd, WEIGHT_GRADIENT, training_step,
+    DATA_GRADIENT, LABELS, LOGITS, LOSS, NotTrainable, Sgd, WEIGHT_GRADIENT, trainable,
+    training_step,
 };

@@ -596,7 +596,7 @@ impl Facts<'_> {
             },
             Op::GatherNd(g) => self.gather_nd(g.batch),
             Op::ScatterNd(_) => self.scatter_nd(),
-            Op::Positions | Op::Suppress(_) => mixes(),
+            Op::Positions | Op::Suppress(_) | Op::MaxPoolGradient(_) => mixes(),
         }
     }
 

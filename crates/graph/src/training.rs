@@ -13,7 +13,7 @@ use crate::model::{Model, ModelError, Node, Origin, TensorType, ValueId};
 use crate::ops::{Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
 use dropout::Masks;
 use gradient::{Gradients, Normalised};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 use thiserror::Error;
@@ -54,7 +54,9 @@ pub enum NotTrainable {
         "the first output is {found}; training takes f32[N,classes], which softmax and cross-entropy are computed of"
     )]
     Output { found: String },
-    #[error("the first output depends on no weight: on no f32 constant with axes")]
+    #[error(
+        "the first output depends on no weight that is trained: on no f32 constant with axes, or on none that may change"
+    )]
     NoWeights,
     #[error(
         "the model has an input or a weight `{name}`, which a training step has itself; rename it"
@@ -67,7 +69,8 @@ pub enum NotTrainable {
 }
 
 /// The training step of a classifier whose first output is logits [N,classes]: softmax with
-/// cross-entropy of the mean over the batch, and an update of every f32 constant that has axes.
+/// cross-entropy of the mean over the batch, and an update of the f32 constants that have axes, but for those that are
+/// named in `untrained`.
 ///
 /// The step has the inputs of the model and [`LABELS`], and then its states: a weight and its velocity by the
 /// name of the constant. Its first outputs are [`LOSS`] and [`LOGITS`]. Batch normalisations take the statistics of the batch, and
@@ -76,7 +79,12 @@ pub enum NotTrainable {
 ///
 /// # Errors
 /// If an operator on the way from a weight to the logits has no gradient here.
-pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotTrainable> {
+pub fn training_step(
+    forward: &Model,
+    sgd: Sgd,
+    seed: u64,
+    untrained: &BTreeSet<String>,
+) -> Result<Model, NotTrainable> {
     if !forward.states().is_empty() {
         return Err(NotTrainable::States);
     }
@@ -88,7 +96,7 @@ pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotT
     }
     let forward = &forward.without_dead_code();
     let mut step = Step::new(forward, seed);
-    step.forward(forward)?;
+    step.forward(forward, untrained)?;
     let first = forward.outputs().first();
     let logits = first.and_then(|v| step.map.get(v).copied());
     let ty = logits.map(|v| step.model[v].ty().clone());
@@ -112,6 +120,35 @@ pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotT
     step.model.add_named_output(logits, LOGITS);
     step.update(&found, sgd)?;
     Ok(step.model)
+}
+
+/// The constants that a training step may train, and their shapes: f32 with axes, read by a node, and no running statistics.
+pub fn trainable(model: &Model) -> BTreeMap<&str, &[usize]> {
+    let operands = model.nodes().flat_map(|(_, node)| {
+        let weights = node.inputs.iter().enumerate();
+        weights.filter_map(|(slot, v)| v.filter(|_| !is_statistic(&node.op, slot)))
+    });
+    let constants = operands.filter_map(|v| model.constant(v).map(|t| (v, t)));
+    constants
+        .filter(|(_, t)| may_train(t))
+        .map(|(v, t)| (model[v].name(), t.shape()))
+        .collect()
+}
+
+fn may_train(t: &Tensor) -> bool {
+    t.dtype() == DType::F32 && !t.shape().is_empty()
+}
+
+/// Whether an operand is a running mean or variance.
+fn is_statistic(op: &Op, slot: usize) -> bool {
+    matches!(op, Op::BatchNorm(_)) && slot > 2
+}
+
+fn constant(model: &Model, v: ValueId) -> &Arc<Tensor> {
+    match model[v].origin() {
+        Origin::Constant(t) => t,
+        _ => unreachable!("nodes stand in topological order"),
+    }
 }
 
 /// A training step while it is made.
@@ -159,8 +196,12 @@ impl Step {
         }
     }
 
-    /// Copies the nodes; f32 constants with axes become states.
-    fn forward(&mut self, forward: &Model) -> Result<(), NotTrainable> {
+    /// Copies the nodes; weights and running statistics become states.
+    fn forward(
+        &mut self,
+        forward: &Model,
+        untrained: &BTreeSet<String>,
+    ) -> Result<(), NotTrainable> {
         for (_, node) in forward.nodes() {
             let mut inputs = Vec::new();
             for (slot, v) in node.inputs.iter().enumerate() {
@@ -168,8 +209,11 @@ impl Step {
                     inputs.push(None);
                     continue;
                 };
-                let statistic = matches!(node.op, Op::BatchNorm(_)) && slot > 2;
-                inputs.push(Some(self.operand(forward, *v, !statistic)));
+                let new = match is_statistic(&node.op, slot) {
+                    true => self.statistic(forward, *v),
+                    false => self.operand(forward, *v, untrained),
+                };
+                inputs.push(Some(new));
             }
             let outputs = match &node.op {
                 Op::BatchNorm(b) => vec![self.batch_norm(&node.name, *b, &inputs)?],
@@ -184,29 +228,38 @@ impl Step {
         Ok(())
     }
 
-    fn operand(&mut self, forward: &Model, v: ValueId, trained: bool) -> ValueId {
-        let value = &forward[v];
-        // Each batch normalisation has statistics of its own, though files keep equal constants once.
-        let shared = trained || !matches!(value.origin(), Origin::Constant(_));
-        if let Some(new) = self.map.get(&v).filter(|_| shared) {
+    fn operand(&mut self, forward: &Model, v: ValueId, untrained: &BTreeSet<String>) -> ValueId {
+        if let Some(new) = self.map.get(&v) {
             return *new;
         }
-        let Origin::Constant(t) = value.origin() else {
-            unreachable!("nodes stand in topological order");
-        };
-        let new = if t.dtype() == DType::F32 && !t.shape().is_empty() {
-            let new = self.model.add_input(value.name(), DType::F32, t.shape());
-            self.states.insert(new, t.clone());
-            if trained {
+        let (value, t) = (&forward[v], constant(forward, v));
+        let new = match may_train(t) && !untrained.contains(value.name()) {
+            true => {
+                let new = self.state(value.name(), t);
                 self.weights.push(new);
+                new
             }
-            new
-        } else {
-            self.model.add_constant(value.name(), t.clone())
+            false => self.model.add_constant(value.name(), t.clone()),
         };
-        if trained {
-            self.map.insert(v, new);
+        self.map.insert(v, new);
+        new
+    }
+
+    /// Each batch normalisation has statistics of its own, though files keep equal constants once.
+    fn statistic(&mut self, forward: &Model, v: ValueId) -> ValueId {
+        let Origin::Constant(t) = forward[v].origin() else {
+            return self.map[&v];
+        };
+        match may_train(t) {
+            true => self.state(forward[v].name(), t),
+            false => self.model.add_constant(forward[v].name(), t.clone()),
         }
+    }
+
+    /// An input that begins with a constant.
+    fn state(&mut self, name: &str, initial: &Arc<Tensor>) -> ValueId {
+        let new = self.model.add_input(name, DType::F32, initial.shape());
+        self.states.insert(new, initial.clone());
         new
     }
 

@@ -2,6 +2,7 @@
 
 use graph::ops::*;
 use graph::{Keep, LABELS, Model, Sgd, State, evaluate, training_step};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -24,7 +25,7 @@ fn step(ratio: f32, seed: u64) -> Model {
     let x = model.add("first", dropout(), &[x]).unwrap();
     let x = model.add("second", dropout(), &[x]).unwrap();
     model.add_output(x);
-    training_step(&model, SGD, seed).unwrap()
+    training_step(&model, SGD, seed, &BTreeSet::new()).unwrap()
 }
 
 /// Masks of both layers in some steps.

@@ -2,6 +2,7 @@
 
 use graph::ops::*;
 use graph::{Keep, LABELS, LOSS, Model, Sgd, evaluate, training_step};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 
@@ -76,6 +77,7 @@ fn check(c: &Case, of_output: usize) {
         &classifier(c, of_output, |s| uniform(s, -1.0, 1.0, 5)),
         PLAIN,
         7,
+        &BTreeSet::new(),
     )
     .unwrap();
     step.verify().unwrap();
@@ -378,7 +380,7 @@ fn are_those_of_pytorch() {
             op,
             operands: shapes.iter().map(|s| pattern(s)).collect(),
         };
-        let step = training_step(&classifier(&c, 0, pattern), PLAIN, 7).unwrap();
+        let step = training_step(&classifier(&c, 0, pattern), PLAIN, 7, &BTreeSet::new()).unwrap();
         let at = first_inputs(&step);
         for (slot, (t, (sum, third))) in c.operands.iter().zip(expected).enumerate() {
             let next = output(&step, &at, &format!("operand{slot}.next"));

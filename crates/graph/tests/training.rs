@@ -2,7 +2,7 @@
 
 use graph::ops::*;
 use graph::{Keep, LABELS, LOSS, Model, NotTrainable, Sgd, ValueId, evaluate, training_step};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 
@@ -194,7 +194,7 @@ const PLAIN: Sgd = Sgd {
 };
 
 fn step_of(model: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
-    training_step(model, sgd, 5)
+    training_step(model, sgd, 5, &BTreeSet::new())
 }
 
 #[test]

@@ -500,6 +500,7 @@ fn operator(
         Op::GridSample(g) => ("GridSample", grid_sample(*g, shape.len())?),
         Op::MatMulBlocks(_) => Err("export the model before its weights are packed")?,
         Op::Positions | Op::Suppress(_) => Err(PADDED)?,
+        Op::MaxPoolGradient(_) => Err("ONNX has no gradients")?,
     })
 }
 
@@ -670,6 +671,9 @@ fn pool(p: &Pool) -> Result<(&'static str, Vec<AttributeProto>), String> {
     match p.kind {
         PoolKind::Max { indices } => {
             attributes.push(ints("dilations", sizes(&p.dilations)));
+            if indices == Some(IndexOrder::Window) {
+                return Err("ONNX counts positions of maxima in the image".into());
+            }
             if let Some(order) = indices {
                 let order = i64::from(order == IndexOrder::ColumnMajor);
                 attributes.push(int("storage_order", order));

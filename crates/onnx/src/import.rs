@@ -8,6 +8,7 @@ mod functions;
 mod halves;
 mod inputs;
 mod masks;
+mod parameters;
 mod placed;
 mod sized;
 mod wanted;
@@ -63,6 +64,8 @@ pub struct BoundModel {
     pub dims: Vec<NamedDim>,
     /// What the file says wrongly and the model does not depend on, each in a sentence: a warning.
     pub notes: Vec<String>,
+    /// With [`ImportOptions::training`], the constants that are no parameters: all but the initialisers of the graph.
+    pub untrained: BTreeSet<String>,
 }
 
 /// A model file that was read once, to be imported with any sizes. All models that come of
@@ -191,6 +194,7 @@ fn bind(
         narrow: Narrows::new(),
         wanted: wanted::wanted_rows(&graph),
         training: options.training,
+        parameters: HashSet::new(),
     };
     let bound = importer.run(graph, options)?;
     if options.training {
@@ -222,6 +226,8 @@ struct Importer<'a> {
     wanted: HashMap<String, usize>,
     /// As [`ImportOptions::training`].
     training: bool,
+    /// What a training step trains: initialisers of the graph. None without [`ImportOptions::training`].
+    parameters: HashSet<ValueId>,
 }
 
 impl Importer<'_> {
@@ -251,6 +257,7 @@ impl Importer<'_> {
                 false => self.model.add_result(&name, value),
             };
             self.narrow.extend(kind.map(|k| (id, k)));
+            self.parameters.extend(self.training.then_some(id));
             self.define(&name, id)?;
         }
         self.check_given(&graph)?;
@@ -277,6 +284,10 @@ impl Importer<'_> {
         notes.extend(contradiction::drop_repeated(&mut graph.output));
         self.bind_outputs(&graph.output)?;
         Ok(BoundModel {
+            untrained: match self.training {
+                true => parameters::others(&self.model, &self.parameters),
+                false => BTreeSet::new(),
+            },
             model: self.model,
             dims: self.bound.dims(),
             notes,
@@ -505,6 +516,7 @@ impl Importer<'_> {
                 .and_then(|o| self.wanted.get(o).copied()),
             roundings: 0,
             training: self.training,
+            parameters: &self.parameters,
         };
         let imported = sequence::check(&import, operator.name)
             .and_then(|()| narrow::check(&import, operator.name))

@@ -9,7 +9,7 @@ use crate::sequence::Sequences;
 use graph::ops::{Binary, Combine, Expand, Op, OpError, PoolKind, ReduceKind, Unary};
 use graph::{Exceeded, Limit, Model, TensorType, ValueId};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -80,6 +80,8 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) roundings: usize,
     /// Whether a training step is to be made of the model.
     pub(crate) training: bool,
+    /// What it trains: nothing is computed of these before it.
+    pub(crate) parameters: &'a HashSet<ValueId>,
 }
 
 /// Floats of 16 bits.
@@ -237,27 +239,20 @@ impl NodeImport<'_> {
         Ok(self.model.take_elements(elements)?)
     }
 
-    /// Whether an operand is a constant that a training step trains. What is computed of it changes with it, and one
-    /// weight that is read in several places stays one.
-    fn reads_weight(&self, inputs: &[Option<ValueId>]) -> bool {
-        let trained = |v: &ValueId| {
-            let ty = self.ty(*v);
-            ty.dtype == DType::F32 && ty.rank() > 0 && self.model.constant(*v).is_some()
-        };
-        self.training && inputs.iter().flatten().any(trained)
-    }
-
-    /// Appends a node, or its values if they are small and all operands constant.
+    /// Appends a node, or its values if they are small and all operands constant. What is computed of a parameter
+    /// changes while it is trained, and a parameter that is read in several places stays one.
     pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
         self.model.room_for(1)?;
         let rounds = rounds(&op);
-        let values = match self.reads_weight(inputs) {
+        let trained = inputs.iter().flatten().any(|v| {
+            let ty = self.ty(*v);
+            ty.dtype == DType::F32 && ty.rank() > 0 && self.parameters.contains(v)
+        });
+        let values = match trained {
             true => None,
             false => self.model.compute(&op, inputs, AT_ONCE)?,
         };
-        // A computed mask or state would be trained if it were a constant. Vectors may be sizes, whose values are needed.
-        let trained = |t: &Tensor| self.training && t.dtype() == DType::F32 && t.shape().len() > 1;
-        let results: Vec<ValueId> = match values.filter(|v| !v.iter().any(trained)) {
+        let results: Vec<ValueId> = match values {
             Some(values) => values
                 .into_iter()
                 .map(|t| self.model.add_result(&self.name, t))

@@ -5,9 +5,17 @@ mod build_onnx;
 use build_onnx::{floats, import, import_with, int, node, one_node, proto};
 use graph::ops::Dropout;
 use graph::{Op, Origin, Sgd, training_step};
-use onnx::ImportOptions;
-use onnx::proto::{ModelProto, TensorProto};
+use onnx::proto::{AttributeProto, ModelProto, TensorProto};
+use onnx::{BoundModel, ImportOptions, ModelFile};
+use prost::Message;
+use std::collections::BTreeSet;
 use tensor::Tensor;
+
+const SGD: Sgd = Sgd {
+    learning_rate: 0.1,
+    momentum: 0.0,
+    weight_decay: 0.0,
+};
 
 /// For a training step.
 fn training() -> ImportOptions {
@@ -66,12 +74,7 @@ fn a_step_moves_the_statistics_that_a_file_gives() {
         let origin = model[v.unwrap()].origin();
         assert!(matches!(origin, Origin::Constant(_)), "{origin:?}");
     }
-    let sgd = Sgd {
-        learning_rate: 0.1,
-        momentum: 0.0,
-        weight_decay: 0.0,
-    };
-    let step = training_step(&model, sgd, 0).unwrap();
+    let step = training_step(&model, SGD, 0, &BTreeSet::new()).unwrap();
     let state = |s: &graph::State| step[step.inputs()[s.input]].name().to_string();
     let states: Vec<String> = step.states().iter().map(state).collect();
     let expected = [
@@ -100,9 +103,45 @@ fn nothing_is_computed_of_weights_before_a_training_step() {
     let of_weight = one_node(13, &[1], expand, vec![weight, repeated()]);
     let fill = node("ConstantOfShape", &["shape"], &["y"], vec![]);
     let of_no_weight = one_node(13, &[1], fill, vec![repeated()]);
-    for file in [of_weight, of_no_weight] {
+    for (file, trained) in [(of_weight, vec!["expand"]), (of_no_weight, vec![])] {
         let nodes = |m: graph::Model| m.nodes().map(|(_, n)| n.op.name()).collect::<Vec<_>>();
         assert_eq!(nodes(import(&file).unwrap()), [""; 0]);
-        assert_eq!(nodes(import_with(&file, &training()).unwrap()), ["expand"]);
+        assert_eq!(nodes(import_with(&file, &training()).unwrap()), trained);
     }
+}
+
+/// Exporters write a state to begin with, or a table, as a node.
+#[test]
+fn constants_of_nodes_are_no_parameters() {
+    let weight = floats("w", &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let mut file = one_node(
+        13,
+        &[3, 2],
+        node("Add", &["product", "offset"], &["y"], vec![]),
+        vec![weight],
+    );
+    let offset = AttributeProto {
+        name: Some("value".into()),
+        r#type: Some(4),
+        t: Some(floats("", &[1, 2], &[0.0, 0.0])),
+        ..Default::default()
+    };
+    let before = [
+        node("Constant", &[], &["offset"], vec![offset]),
+        node("MatMul", &["x", "w"], &["product"], vec![]),
+    ];
+    file.graph.as_mut().unwrap().node.splice(0..0, before);
+    let bound = |options: &ImportOptions| {
+        let file = ModelFile::read(&file.encode_to_vec()).unwrap();
+        file.import(options).unwrap()
+    };
+    assert!(bound(&ImportOptions::default()).untrained.is_empty());
+    let BoundModel {
+        model, untrained, ..
+    } = bound(&training());
+    assert_eq!(Vec::from_iter(&untrained), ["offset"]);
+    let step = training_step(&model, SGD, 0, &untrained).unwrap();
+    let states = step.states().iter();
+    let states = states.map(|s| step[step.inputs()[s.input]].name());
+    assert_eq!(Vec::from_iter(states), ["w", "w.velocity"]);
 }

@@ -7,7 +7,7 @@
 
 use crate::fold::{batch_sum, swaps_batch, window_image};
 use crate::fuse::{Group, is_elementwise};
-use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
+use graph::ops::{Conv, ConvTranspose, Op, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -241,8 +241,14 @@ impl Chooser<'_> {
         match &node.op {
             Op::Conv(c) => self.conv(group, c, x),
             Op::ConvTranspose(c) => self.conv_transpose(group, c, x),
-            Op::Pool(p) if !matches!(p.kind, PoolKind::Max { indices: Some(_) }) => {
-                self.follow(group, x)
+            // Positions in a window are i32 and fit into blocks.
+            Op::Pool(_) => self.follow(group, x),
+            Op::MaxPoolGradient(_) => {
+                let mut choice = self.follow(group, node.input(1).unwrap_or(x));
+                if choice.output == self.blocked {
+                    choice.reads.insert(x, self.blocked);
+                }
+                choice
             }
             Op::Resize(r) if r.axes.iter().take(2).all(Option::is_none) => self.follow(group, x),
             Op::Lrn(_) => self.follow(group, x),

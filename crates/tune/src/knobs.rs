@@ -269,6 +269,22 @@ pub static KNOBS: &[Knob] = &[
         affects_code: true,
     },
     Knob {
+        name: "train-only",
+        kind: "pattern",
+        default: "all parameters",
+        doc: "With --train: trains only constants of this name, in which * stands for any characters; may be given several times",
+        source: "ADR 0037",
+        affects_code: true,
+    },
+    Knob {
+        name: "freeze",
+        kind: "pattern",
+        default: "none",
+        doc: "With --train: does not train constants of this name, in which * stands for any characters; may be given several times",
+        source: "ADR 0037",
+        affects_code: true,
+    },
+    Knob {
         name: "select",
         kind: "first, online, each",
         default: "first",

@@ -8,6 +8,7 @@ use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use runtime::{Dim, OutputRows, Padding};
 use search::Accuracy;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -63,6 +64,8 @@ pub struct Source {
     pub precision: Precision,
     /// What its file says wrongly and the model does not depend on, each in a sentence.
     pub notes: Vec<String>,
+    /// Constants that a training step does not train.
+    pub untrained: BTreeSet<String>,
 }
 
 impl Source {
@@ -86,7 +89,33 @@ impl Source {
             dims: vec![],
             precision: Precision::Model,
             notes: vec![],
+            untrained: BTreeSet::new(),
         })
+    }
+
+    /// Leaves all constants untrained that no pattern of `only` names, if there is one, and those that a pattern of
+    /// `freeze` names. In a pattern `*` stands for any characters. What is untrained already stays so, unless `only`
+    /// names it.
+    ///
+    /// # Errors
+    /// If a pattern names no constant that may be trained; nothing has changed then.
+    pub fn choose_trained(&mut self, only: &[String], freeze: &[String]) -> Result<()> {
+        let all = graph::trainable(&self.model);
+        let unused = |p: &&String| !all.keys().any(|name| matches(p, name));
+        if let Some(pattern) = only.iter().chain(freeze).find(unused) {
+            let error = Error::new(format!("no weight of {} is named `{pattern}`", self.name));
+            let names: Vec<&str> = all.keys().copied().take(8).collect();
+            return Err(error.help(format!("the first names are {}", names.join(", "))));
+        }
+        let named = |patterns: &[String], name: &str| patterns.iter().any(|p| matches(p, name));
+        for name in all.keys() {
+            if named(freeze, name) || !only.is_empty() && !named(only, name) {
+                self.untrained.insert(name.to_string());
+            } else if named(only, name) {
+                self.untrained.remove(*name);
+            }
+        }
+        Ok(())
     }
 
     /// A training step of the model ([`graph::training_step`]).
@@ -94,10 +123,11 @@ impl Source {
     /// # Errors
     /// If it is no classifier of operators that have gradients.
     pub fn trained(self, sgd: graph::Sgd, dropout_seed: u64) -> Result<Source> {
-        let model = graph::training_step(&self.model, sgd, dropout_seed).map_err(|e| {
-            Error::new(format!("{} cannot be trained: {e}", self.name))
-                .help("docs/howto/train.md lists what can be trained")
-        })?;
+        let model =
+            graph::training_step(&self.model, sgd, dropout_seed, &self.untrained).map_err(|e| {
+                Error::new(format!("{} cannot be trained: {e}", self.name))
+                    .help("docs/howto/train.md lists what can be trained")
+            })?;
         Ok(Source {
             name: model.name.clone(),
             model,
@@ -175,10 +205,53 @@ impl Source {
     }
 }
 
+/// Whether a name fits a pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((begin, rest)) => name.strip_prefix(begin).is_some_and(|name| {
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| matches(rest, &name[at..]))
+        }),
+    }
+}
+
 /// How models of this accuracy make bytes of the sums of products of bytes.
 pub fn requantised(accuracy: Accuracy) -> Requantised {
     match accuracy {
         Accuracy::Strict => Requantised::Defined,
         Accuracy::Relaxed => Requantised::Folded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_choose_what_is_trained() {
+        for (pattern, name, fits) in [
+            ("w", "w", true),
+            ("w", "w2", false),
+            ("a.*.b", "a.0.b", true),
+            ("a.*.b", "a.0.bias", false),
+            ("*", "", true),
+            ("*b*", "abc", true),
+        ] {
+            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
+        }
+        let mut source = Source::builtin("vgg16-cifar").unwrap();
+        let all: Vec<String> = graph::trainable(&source.model)
+            .into_keys()
+            .map(str::to_string)
+            .collect();
+        let patterns = |p: &str| [p.to_string()];
+        assert!(source.choose_trained(&patterns("nothing"), &[]).is_err());
+        assert!(source.untrained.is_empty());
+        let only = patterns(&all[0]);
+        source.choose_trained(&only, &[]).unwrap();
+        assert_eq!(source.untrained.len(), all.len() - 1);
+        source.choose_trained(&patterns("*"), &only).unwrap();
+        assert_eq!(Vec::from_iter(&source.untrained), [&all[0]]);
     }
 }

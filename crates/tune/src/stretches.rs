@@ -308,6 +308,7 @@ mod tests {
             dims: vec![],
             precision: Precision::Model,
             notes: vec![],
+            untrained: Default::default(),
         }
     }
 

@@ -206,6 +206,7 @@ fn source(name: &str, mut bound: BoundModel) -> Source {
         precision: Precision::Model,
         dims: bound.dims,
         notes: bound.notes,
+        untrained: bound.untrained,
     }
 }
 

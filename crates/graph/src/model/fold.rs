@@ -52,6 +52,7 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
             product(&summed)
         }
         Op::Pool(Pool { kernel, .. }) => product(kernel),
+        Op::MaxPoolGradient(g) => product(&g.pool.kernel),
         Op::Resize(r) => {
             let taps = |s: &Sampling| r.taps(s).1;
             product(&r.axes.iter().flatten().map(taps).collect::<Vec<_>>())

@@ -30,7 +30,7 @@ pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::{Gemm, MatMulBlocks};
 pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
 pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
-pub use pool::{IndexOrder, Pool, PoolKind};
+pub use pool::{IndexOrder, MaxPoolGradient, Pool, PoolKind};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use resize::{Filter, Line, Resize, Rounding, Sampling, Scale};
 pub use sample::{GridSample, Interpolation, Outside};
@@ -100,6 +100,7 @@ pub enum Op {
     Softmax(Softmax),
     /// x [N,C,spatial..].
     Pool(Pool),
+    MaxPoolGradient(MaxPoolGradient),
     /// x.
     Resize(Resize),
     /// x.
@@ -167,6 +168,7 @@ impl Op {
             Op::LayerNorm(_) => "layer_norm",
             Op::Lrn(_) => "lrn",
             Op::Softmax(_) => "softmax",
+            Op::MaxPoolGradient(_) => "max_pool_gradient",
             Op::Pool(Pool {
                 kind: PoolKind::Max { .. },
                 ..
@@ -240,6 +242,7 @@ impl Op {
             Op::Lrn(l) => one(l.infer(inputs)),
             Op::Softmax(s) => one(s.infer(inputs)),
             Op::Pool(p) => p.infer(inputs),
+            Op::MaxPoolGradient(g) => one(g.infer(inputs)),
             Op::Resize(r) => one(r.infer(inputs)),
             Op::Reduce(r) => one(r.infer(inputs)),
             Op::ArgReduce(r) => one(r.infer(inputs)),

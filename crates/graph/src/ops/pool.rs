@@ -22,18 +22,20 @@ pub struct Pool {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolKind {
-    /// With `indices`, a second i64 output holds the position of each maximum
-    /// in the flattened input.
+    /// With `indices`, a second output holds the position of each maximum: i64 in the flattened input, or i32 in
+    /// its window.
     Max { indices: Option<IndexOrder> },
     /// The divisor counts padding (but never what lies beyond it) or not.
     Average { count_include_pad: bool },
 }
 
-/// How the spatial position of a maximum is counted.
+/// How the position of a maximum is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IndexOrder {
     RowMajor,
     ColumnMajor,
+    /// Row-major in its window; the number of taps if a window has no element.
+    Window,
 }
 
 impl Pool {
@@ -53,8 +55,15 @@ impl Pool {
             shape.push(self.windows(d, x.shape[2 + d])?);
         }
         let mut outputs = vec![TensorType::new(x.dtype, &shape)];
-        if matches!(self.kind, PoolKind::Max { indices: Some(_) }) {
-            outputs.push(TensorType::new(DType::I64, &shape));
+        if let PoolKind::Max {
+            indices: Some(order),
+        } = self.kind
+        {
+            let dtype = match order {
+                IndexOrder::Window => DType::I32,
+                IndexOrder::RowMajor | IndexOrder::ColumnMajor => DType::I64,
+            };
+            outputs.push(TensorType::new(dtype, &shape));
         }
         Ok(outputs)
     }
@@ -72,5 +81,30 @@ impl Pool {
             n -= 1;
         }
         Ok(n)
+    }
+}
+
+/// The gradient of a maximum pool: an element has the sum of what the windows have that it is the maximum of.
+/// The operands are the gradients of the windows and the positions that the pool gives ([`IndexOrder::Window`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MaxPoolGradient {
+    /// The spatial axes of the image.
+    pub image: Vec<usize>,
+    pub pool: Pool,
+}
+
+impl MaxPoolGradient {
+    pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let inputs = inputs.exactly(2)?;
+        let (dy, positions) = (inputs.float(0)?, inputs.get(1)?);
+        if dy.rank() < 2 || positions.dtype != DType::I32 || positions.shape != dy.shape {
+            return refuse(format!("{positions} are no positions of {dy}"));
+        }
+        let image = TensorType::new(dy.dtype, &[&dy.shape[..2], &self.image].concat());
+        let windows = self.pool.infer(Operands(&[Some(&image)]))?;
+        if windows[0].shape != dy.shape {
+            return refuse(format!("{dy} does not fit the windows of {image}"));
+        }
+        Ok(image)
     }
 }

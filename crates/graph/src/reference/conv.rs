@@ -54,7 +54,7 @@ impl Windows<'_> {
     }
 
     /// The offsets of the taps of window `w`.
-    fn offsets(&self, w: usize) -> Vec<Option<usize>> {
+    pub(super) fn offsets(&self, w: usize) -> Vec<Option<usize>> {
         let mut offsets = Vec::with_capacity(self.kernel.iter().product());
         self.visit(w, |_, at| offsets.push(self.offset(at)));
         offsets

@@ -73,6 +73,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Lrn(l) => vec![norm::lrn(*l, x)],
         Op::Softmax(s) => vec![norm::softmax(*s, x)],
         Op::Pool(p) => pool::pool(p, x, shape),
+        Op::MaxPoolGradient(g) => vec![pool::gradient(&g.pool, x, given[1], shape)],
         Op::Resize(r) => vec![resize::resize(r, x, shape)],
         Op::Reduce(r) => vec![reduce::reduce(r, x, shape)],
         Op::ArgReduce(r) => vec![reduce::arg_reduce(*r, x, shape)],

@@ -8,20 +8,44 @@ use crate::ops::{IndexOrder, Pool, PoolKind};
 use tensor::{Tensor, row_major_strides};
 
 pub(super) fn pool(p: &Pool, x: &Tensor, shape: &[usize]) -> Vec<Tensor> {
-    let windows = Windows {
-        plane: &x.shape()[2..],
-        counts: &shape[2..],
-        kernel: &p.kernel,
-        strides: &p.strides,
-        dilations: &p.dilations,
-        origin: p.pads.iter().map(|p| -(p.0 as i64)).collect(),
-    };
+    let windows = windows(p, x.shape(), shape);
     match p.kind {
         PoolKind::Max { indices } => max(&windows, x, shape, indices),
         PoolKind::Average { count_include_pad } => {
             vec![average(p, &windows, x, shape, count_include_pad)]
         }
     }
+}
+
+/// Of an image, with so many windows.
+fn windows<'a>(p: &'a Pool, image: &'a [usize], maps: &'a [usize]) -> Windows<'a> {
+    Windows {
+        plane: &image[2..],
+        counts: &maps[2..],
+        kernel: &p.kernel,
+        strides: &p.strides,
+        dilations: &p.dilations,
+        origin: p.pads.iter().map(|p| -(p.0 as i64)).collect(),
+    }
+}
+
+/// Each window gives its gradient to the element at its position.
+pub(super) fn gradient(p: &Pool, dy: &Tensor, positions: &Tensor, shape: &[usize]) -> Tensor {
+    let windows = windows(p, shape, dy.shape());
+    let plane: usize = shape[2..].iter().product();
+    let count: usize = dy.shape()[2..].iter().product();
+    let (dy_values, positions) = (floats(dy), integers(positions));
+    let mut out = vec![0.0; shape.iter().product()];
+    for (w, (dy, position)) in dy_values.iter().zip(&positions).enumerate() {
+        let offsets = windows.offsets(w % count);
+        let offset = usize::try_from(*position)
+            .ok()
+            .and_then(|t| *offsets.get(t)?);
+        if let Some(offset) = offset {
+            out[w / count * plane + offset] += dy;
+        }
+    }
+    from_floats(dy.dtype(), shape, &out)
 }
 
 /// Position in its plane of the winner of every window; the first of equals,
@@ -73,6 +97,16 @@ fn max(windows: &Windows, x: &Tensor, shape: &[usize], indices: Option<IndexOrde
     let Some(order) = indices else {
         return vec![values];
     };
+    if order == IndexOrder::Window {
+        let taps: usize = windows.kernel.iter().product();
+        let tap = |(i, w): (usize, &Option<usize>)| {
+            let offsets = windows.offsets(i % pixels);
+            let tap = w.and_then(|_| offsets.iter().position(|o| o == w));
+            tap.unwrap_or(taps) as i32
+        };
+        let positions: Vec<i32> = won.iter().enumerate().map(tap).collect();
+        return vec![values, Tensor::from_slice(shape, &positions)];
+    }
     let position = |(i, w): (usize, &Option<usize>)| {
         base(i) as i64 + w.map_or(0, |w| reorder(w, windows.plane, order)) as i64
     };

@@ -246,6 +246,7 @@ impl Importer<'_> {
             wanted: None,
             roundings: 0,
             training: self.training,
+            parameters: &self.parameters,
         }
     }
 

@@ -127,7 +127,7 @@ impl Changed {
     ) -> Result<BoundModel, ImportError> {
         let places = self.places(&original.model);
         // At the file's own sizes more declarations count.
-        let notes = original.notes;
+        let (notes, untrained) = (original.notes, original.untrained);
         if let Some(bound) = read
             && self.check(&original.model, &bound.model, &places).is_ok()
         {
@@ -145,7 +145,12 @@ impl Changed {
             padding: None,
         });
         dims.sort_by_key(|d| d.inputs.first().copied());
-        Ok(BoundModel { model, dims, notes })
+        Ok(BoundModel {
+            model,
+            dims,
+            notes,
+            untrained,
+        })
     }
 
     /// The axes as positions of an input and of an axis.

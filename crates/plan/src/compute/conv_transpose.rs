@@ -21,11 +21,12 @@ use super::conv::{
     axis_names, bias, block_args, channel_sums, group_channel, lists, pad_args, plain_maps, shapes,
     weight_factor, window_args,
 };
-use super::{Axes, Env, Kind, LastStep, guarded, sizes};
+use super::pool::row_major;
+use super::{Access, Axes, Env, Kind, LastStep, guarded, sizes};
 use crate::layout::blocks;
-use graph::ops::{Col2Im, ConvTranspose};
+use graph::ops::{Col2Im, ConvTranspose, Pool};
 use ir::names::{MAIN, image};
-use ir::{BufferId, Expr, ProgramBuilder, Reducer};
+use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 pub(super) fn conv_transpose(
     env: &Env,
@@ -152,6 +153,60 @@ pub(super) fn col2im(env: &Env, b: &mut ProgramBuilder, c: &Col2Im) -> (BufferId
     let kind = window_args(Kind::new("col2im"), &shape, &window, &strides, &pads);
     let kind = lists(kind, &[("dilation", &sizes(&c.dilations))]);
     (result, kind)
+}
+
+/// The gradient of a maximum pool: the windows that an element is in are the taps of its phase.
+pub(super) fn max_pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Kind) {
+    let (x, positions, rank) = (env.operand(0), env.operand(1), p.kernel.len());
+    let (_, taps) = axis_names(rank);
+    let upsampling = |(d, tap): (usize, String)| Upsampling {
+        phased: phased(rank, d, p.strides[d]),
+        tap,
+        size: x.shape()[2 + d],
+        count: env.shape[2 + d],
+        taps: p.kernel[d] as i64,
+        stride: p.strides[d] as i64,
+        dilation: p.dilations[d] as i64,
+        pad: p.pads[d].0 as i64,
+    };
+    let upsamplings: Vec<Upsampling> = taps.into_iter().enumerate().map(upsampling).collect();
+    let in_blocks = env.layout.block().is_some();
+    let axes = match in_blocks {
+        true => env.axes(),
+        false => env.named_axes(plain_maps(rank)),
+    };
+    let sum_axes = SumAxes::of(&upsamplings, in_blocks);
+    let steps = Axes::new(upsamplings.iter().map(Upsampling::tap_axis));
+    let kernel = sizes(&p.kernel);
+    let zero = Expr::constant(0.0, env.work());
+    let sum = |o: &[Expr], t: &[Expr]| {
+        let (mut inside, mut at, mut tap) = (vec![], vec![], vec![]);
+        for (u, (place, step)) in upsamplings.iter().zip(sum_axes.places(o).iter().zip(t)) {
+            let source = u.source(place, step);
+            inside.extend(source.inside);
+            at.push(source.row);
+            tap.push(source.tap);
+        }
+        let element = |v: &Access| match in_blocks {
+            true => v.at_block(&o[0], &o[1], at.clone(), &o[o.len() - 1]),
+            false => v.at([&o[..2], &at].concat()),
+        };
+        let own = row_major(&tap, &kernel).cast(DType::I32);
+        let is_own = element(positions).equals(own);
+        let value = Expr::select(is_own, element(x), zero.clone());
+        guarded(inside, value, zero.clone())
+    };
+    let (own, reducer) = (sum_axes.axes(&axes), Reducer::Sum);
+    let acc = b.reduce(MAIN.as_str(), &own.list(), &steps.list(), reducer, sum);
+    let result = match (sum_axes.has_phases(), in_blocks && sum_axes.ends_whole()) {
+        (true, true) => env.conclude_into(b, acc, &own, &|at| sum_axes.position(at), None),
+        (true, false) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), None),
+        (false, _) => env.conclude(b, acc, &axes, None),
+    };
+    let pads: Vec<(i64, i64)> = p.pads.iter().map(|p| (p.0 as i64, p.1 as i64)).collect();
+    let kind = Kind::new(format!("max_pool_gradient{rank}d"));
+    let kind = window_args(kind, &env.shape, &kernel, &sizes(&p.strides), &pads);
+    (result, block_args(env, kind))
 }
 
 /// The position of an axis among those that have names of phases; none if it has no phases.

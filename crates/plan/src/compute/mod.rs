@@ -151,6 +151,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Contract(c) => contract::contract(env, b, c),
         Op::Pool(p) => pool::pool(env, b, p),
+        Op::MaxPoolGradient(g) => conv_transpose::max_pool(env, b, &g.pool),
         Op::Resize(r) => resize::resize(env, b, r),
         Op::Reduce(r) => reduce::reduce(env, b, r),
         Op::ArgReduce(r) => reduce::arg_reduce(env, b, *r),
@@ -704,6 +705,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => &["X", "I"],
         Op::ScatterElements(_) | Op::ScatterNd(_) => &["X", "I", "U"],
         Op::GridSample(_) => &["X", "G"],
+        Op::MaxPoolGradient(_) => &["X", "I"],
         Op::Suppress(_) => &["X", "boxes"],
         Op::Pool(_)
         | Op::Col2Im(_)

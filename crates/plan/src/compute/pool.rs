@@ -141,8 +141,8 @@ fn kind(env: &Env, p: &Pool, name: &str) -> Kind {
     }
 }
 
-/// `best` reduces the values, `main` the row-major positions in their plane
-/// that have the best one; `out` counts them as asked for, over the whole operand.
+/// `best` reduces the values, `main` the row-major positions in their plane, or in their window,
+/// that have the best one; `out` counts those of planes as asked for, over the whole operand.
 fn positions(
     env: &Env,
     b: &mut ProgramBuilder,
@@ -154,6 +154,10 @@ fn positions(
     let x = env.operand(0);
     let plane = &x.shape()[2..];
     let strides = row_major_strides(plane);
+    let element = |o: &[Expr], at: &[Expr]| match env.layout.block() {
+        Some(_) => x.at_block(&o[0], &o[1], at.to_vec(), &o[o.len() - 1]),
+        None => x.at([&o[..2], at].concat()),
+    };
     let place = |o: &[Expr], t: &[Expr]| {
         let at: Vec<Expr> = windows
             .iter()
@@ -171,10 +175,17 @@ fn positions(
         Reducer::Max,
         |o, t| {
             let (inside, at) = place(o, t);
-            guarded(inside, x.at([&o[..2], &at].concat()), lowest.clone())
+            guarded(inside, element(o, &at), lowest.clone())
         },
     );
-    let beyond = Expr::int(plane.iter().product());
+    let in_window = order == IndexOrder::Window;
+    let taps: Vec<i64> = windows.iter().map(|w| w.taps).collect();
+    let counted = |position: Expr| match in_window {
+        true => position.cast(DType::I32),
+        false => position,
+    };
+    let beyond: i64 = if in_window { &taps } else { plane }.iter().product();
+    let beyond = counted(Expr::int(beyond));
     let acc = b.reduce(
         MAIN.as_str(),
         &axes.list(),
@@ -182,9 +193,11 @@ fn positions(
         Reducer::Min,
         |o, t| {
             let (inside, at) = place(o, t);
-            let terms = at.iter().zip(&strides).map(|(i, n)| i * *n);
-            let position = terms.reduce(|a, b| a + b).expect("a plane has axes");
-            let value = x.at([&o[..2], &at].concat());
+            let position = match in_window {
+                true => row_major(t, &taps),
+                false => row_major(&at, plane),
+            };
+            let (position, value) = (counted(position), element(o, &at));
             let is_best = is_best(value, Expr::load(best, o), env.operand_dtype(0));
             let position = Expr::select(is_best, position, &beyond);
             guarded(inside, position, beyond.clone())
@@ -194,11 +207,18 @@ fn positions(
         let counted = match order {
             IndexOrder::RowMajor => position,
             IndexOrder::ColumnMajor => column_major(&position, plane, &strides),
+            IndexOrder::Window => return position,
         };
         let map = &p.index[0] * x.shape()[1] + &p.index[1];
         map * plane.iter().product::<i64>() + counted
     };
     env.conclude(b, acc, axes, Some(&count))
+}
+
+/// The number of an element of a box.
+pub(super) fn row_major(at: &[Expr], shape: &[i64]) -> Expr {
+    let terms = at.iter().zip(row_major_strides(shape)).map(|(i, n)| i * n);
+    terms.reduce(|a, b| a + b).expect("a box has axes")
 }
 
 fn row_major_strides(shape: &[i64]) -> Vec<i64> {

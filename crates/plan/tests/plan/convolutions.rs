@@ -3,7 +3,7 @@
 use crate::judge::{
     Operand, input, judge, judge_both, kinds, planned, random, single, typed, weight,
 };
-use graph::ops::{Conv, IndexOrder, Lrn, Op, Pool, PoolKind, Unary};
+use graph::ops::{Conv, IndexOrder, Lrn, MaxPoolGradient, Op, Pool, PoolKind, Unary};
 use graph::{Model, ValueId};
 use plan::LayoutPolicy;
 use tensor::{DType, Fill, fill_tensor};
@@ -166,13 +166,47 @@ fn pooling() {
 
 #[test]
 fn positions_of_maxima() {
-    for order in [IndexOrder::RowMajor, IndexOrder::ColumnMajor] {
+    for order in [
+        IndexOrder::RowMajor,
+        IndexOrder::ColumnMajor,
+        IndexOrder::Window,
+    ] {
         for dtype in [DType::F32, DType::I8] {
             let kind = PoolKind::Max {
                 indices: Some(order),
             };
             let op = Op::Pool(pool(kind, [(1, 1), (1, 0)], 1, false));
             judge_both(&single(op, &[typed(dtype, &[2, 3, 8, 7])]));
+        }
+    }
+}
+
+/// Of windows that overlap, that leave elements out, and that have holes; plain, and with all images in blocks.
+#[test]
+fn gradients_of_maxima_are_gathered() {
+    let max = PoolKind::Max {
+        indices: Some(IndexOrder::Window),
+    };
+    for (pads, dilation, ceil) in [
+        ([(0, 0); 2], 1, false),
+        ([(1, 1), (1, 0)], 1, true),
+        ([(1, 1), (1, 1)], 2, false),
+    ] {
+        let pool = pool(max, pads, dilation, ceil);
+        let gradient = |m: &mut Model, x| {
+            let made = m.add_node("pool", Op::Pool(pool.clone()), &[Some(x)]);
+            let [y, positions] = made.unwrap()[..] else {
+                panic!("a pool with positions has two outputs");
+            };
+            let image = m[x].shape()[2..].to_vec();
+            let pool = pool.clone();
+            let op = Op::MaxPoolGradient(MaxPoolGradient { image, pool });
+            m.add("dx", op, &[y, positions]).unwrap()
+        };
+        for channels in [8, 6] {
+            judge_both(&after_conv(channels, gradient));
+            let plan = judge(&after_conv(channels, gradient), LayoutPolicy::Blocked);
+            assert_eq!(plan.conversions, 1, "{plan}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ADVANCED;
 use super::knobs::{default, doc};
+use super::model_args::say;
 use tune::Result;
 use tune::source::Source;
 
@@ -19,17 +20,23 @@ pub struct TrainArgs {
     pub weight_decay: f32,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("dropout-seed"), default_value = default("dropout-seed"), requires = "train")]
     pub dropout_seed: u64,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("train-only"), value_name = "PATTERN", requires = "train")]
+    pub train_only: Vec<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("freeze"), value_name = "PATTERN", requires = "train")]
+    pub freeze: Vec<String>,
 }
 
 impl TrainArgs {
-    /// The source, or its training step if that is asked for.
+    /// The source, or its training step if that is asked for. Says what is trained.
     ///
     /// # Errors
-    /// If the model cannot be trained.
-    pub fn step_of(&self, source: Source) -> Result<Source> {
+    /// If the model cannot be trained, or a pattern names none of its constants.
+    pub fn step_of(&self, mut source: Source) -> Result<Source> {
         match self.train {
             false => Ok(source),
             true => {
+                source.choose_trained(&self.train_only, &self.freeze)?;
+                say(&trained(&source));
                 let sgd = graph::Sgd {
                     learning_rate: self.learning_rate,
                     momentum: self.momentum,
@@ -39,4 +46,31 @@ impl TrainArgs {
             }
         }
     }
+}
+
+/// Most names of untrained constants in a line.
+const NAMED: usize = 8;
+
+/// What a training step of a model trains, and the constants with axes that it leaves as they are.
+fn trained(source: &Source) -> String {
+    let (kept, trained): (Vec<_>, Vec<_>) = graph::trainable(&source.model)
+        .into_iter()
+        .partition(|(name, _)| source.untrained.contains(*name));
+    let sizes = trained
+        .iter()
+        .map(|(_, shape)| shape.iter().product::<usize>());
+    let (tensors, numbers) = (trained.len(), sizes.sum::<usize>());
+    let trained = format!("trains {numbers} numbers in {tensors} tensors");
+    if kept.is_empty() {
+        return trained;
+    }
+    let names = kept.iter().take(NAMED);
+    let names: Vec<String> = names
+        .map(|(name, shape)| format!("{name} {shape:?}"))
+        .collect();
+    let more = match kept.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    format!("{trained}; not trained: {}{more}", names.join(", "))
 }

@@ -141,6 +141,25 @@ fn a_step_is_a_model_like_any_other() {
 }
 
 #[test]
+fn patterns_choose_what_a_step_trains() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let states = |more: &[&str]| {
+        let words = ["tasks", "vgg16-cifar", "--train", "--threads", "1"];
+        p.json(&[&words[..], more].concat()).to_string()
+    };
+    let error = p.error(&["compile", CLASSIFIER, "--train", "--freeze", "none.*"]);
+    assert!(
+        error.contains("no weight") && error.contains("`none.*`"),
+        "{error}"
+    );
+    let nothing = p.error(&["compile", CLASSIFIER, "--train", "--freeze", "*"]);
+    assert!(nothing.contains("no weight that is trained"), "{nothing}");
+    // Gradients of frozen layers are not computed.
+    assert!(states(&["--freeze", "conv*"]).len() < states(&[]).len());
+}
+
+#[test]
 fn what_does_not_fit_a_step_is_refused_by_name() {
     let folder = tempdir().unwrap();
     let p = place(&folder);

@@ -3,11 +3,11 @@
 use super::{Gradients, inverse};
 use crate::model::{ModelError, Node, ValueId};
 use crate::ops::{
-    ArgReduce, Binary, Combine, ConvTranspose, IndexOrder, Op, Pool, PoolKind, Reshape,
-    ScatterElements, Transpose,
+    ArgReduce, Binary, ConvTranspose, IndexOrder, MaxPoolGradient, Op, Pool, PoolKind, Reshape,
+    Transpose,
 };
 use crate::training::NotTrainable;
-use tensor::{DType, Tensor};
+use tensor::Tensor;
 
 impl Gradients<'_> {
     pub(super) fn pool(
@@ -28,7 +28,7 @@ impl Gradients<'_> {
             && (p.kernel.iter().zip(&image[2..])).all(|(k, n)| n.is_multiple_of(*k));
         let dx = match tiled {
             true => self.tiled_pool(node, p, x, dy)?,
-            false => self.scattered_pool(node, p, x, dy)?,
+            false => self.gathered_pool(node, p, x, dy)?,
         };
         Ok(self.add(x, dx)?)
     }
@@ -101,45 +101,27 @@ impl Gradients<'_> {
         self.node(node, "dx", Op::Reshape(Reshape { shape: image }), &[placed])
     }
 
-    /// Windows that overlap: each adds its gradient at the position of its maximum.
-    fn scattered_pool(
+    /// Windows that overlap: each element asks those that it is in whether it is their maximum.
+    fn gathered_pool(
         &mut self,
         node: &Node,
         p: &Pool,
         x: ValueId,
         dy: ValueId,
     ) -> Result<ValueId, ModelError> {
-        let image = self.model[x].shape().to_vec();
-        let (count, all): (usize, usize) = (
-            self.model[dy].shape().iter().product(),
-            image.iter().product(),
-        );
-        let indexed = Pool {
+        let pool = Pool {
             kind: PoolKind::Max {
-                indices: Some(IndexOrder::RowMajor),
+                indices: Some(IndexOrder::Window),
             },
             ..p.clone()
         };
         let name = format!("{}.again", node.name);
-        let positions = self.model.add_node(&name, Op::Pool(indexed), &[Some(x)])?[1];
-        let flat = |n: usize| Op::Reshape(Reshape { shape: vec![n] });
-        let positions = self.node(node, "positions", flat(count), &[positions])?;
-        let updates = self.node(node, "updates", flat(count), &[dy])?;
-        let zeros = self.model.add_constant(
-            &format!("{}.zeros", node.name),
-            Tensor::zeros(DType::F32, &[all]),
-        );
-        let add = ScatterElements {
-            axis: 0,
-            combine: Combine::Add,
-        };
-        let sums = self.node(
-            node,
-            "sums",
-            Op::ScatterElements(add),
-            &[zeros, positions, updates],
-        )?;
-        self.node(node, "dx", Op::Reshape(Reshape { shape: image }), &[sums])
+        let positions = self
+            .model
+            .add_node(&name, Op::Pool(pool.clone()), &[Some(x)])?[1];
+        let image = self.model[x].shape()[2..].to_vec();
+        let gradient = Op::MaxPoolGradient(MaxPoolGradient { image, pool });
+        self.node(node, "dx", gradient, &[dy, positions])
     }
 
     /// Each window spreads its share over its taps: a transposed convolution of every channel with ones.
