@@ -18,7 +18,7 @@ const PAGES_AT_HAND: u64 = 64;
 
 /// Fewest ways of the first-level, second-level and last-level cache: of AMD's cores from Zen to Zen 4 (their
 /// optimization manuals). No target says its own.
-pub const WAYS: [u64; 3] = [8, 8, 16];
+const WAYS: [u64; 3] = [8, 8, 16];
 
 /// Facts that one call's costs follow from. Counts are of the thread that does most, unless a
 /// field says otherwise.

@@ -25,7 +25,7 @@ mod text;
 pub use classes::Class;
 pub use columns::{column_names, columns};
 pub use executions::Executions;
-pub use features::{Features, MachineFeatures, WAYS, loops, machine};
+pub use features::{Features, MachineFeatures, caches, loops, machine};
 pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
 pub use movement::{Cache, Movement, movement};

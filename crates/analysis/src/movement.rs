@@ -42,7 +42,7 @@ impl Cache {
     }
 
     /// Sets of a cache that has some.
-    fn sets(&self) -> u64 {
+    pub fn sets(&self) -> u64 {
         let set = self.ways.map_or(1, |ways| ways * self.line_bytes);
         (self.bytes / set.max(1)).max(1)
     }

@@ -8,15 +8,20 @@ use crate::features::Features;
 use crate::score::Score;
 
 /// Version of the numbers of [`ratios`], for models that were learned from them.
-pub const RATIOS: u32 = 1;
+pub const RATIOS: u32 = 2;
 
 /// The rates of the costs that are compared. They belong to the version: models learned from rows of these
 /// rates, and the usual rates may change.
 const RATES: Score = Score {
-    repeated: 0.19,
-    page_visit: 0.0,
-    crowded: 0.0,
-    ..Score::USUAL
+    repeated: 0.16,
+    alone: 0.02,
+    load: 0.30,
+    spill: 0.27,
+    line: [0.96, 0.94, 0.6],
+    page: 13.0,
+    page_visit: 2.0,
+    crowded: 20.0,
+    fork: 5000.0,
 };
 
 /// A part of a cost is compared beside this share of the whole cost: the ratio of two small parts says nothing.
@@ -64,7 +69,7 @@ pub fn ratios(
 }
 
 /// What the cost is made of, in cycles; and the stores, which cost nothing of their own.
-fn parts(f: &Features, from_memory: bool) -> Option<[f64; 10]> {
+fn parts(f: &Features, from_memory: bool) -> Option<[f64; 12]> {
     let (m, rates) = (f.machine.as_ref()?, RATES);
     let [l1, l2, last] = [0, 1, 2].map(|level| rates.line[level] * f.lines[level]);
     Some([
@@ -76,6 +81,8 @@ fn parts(f: &Features, from_memory: bool) -> Option<[f64; 10]> {
         l2,
         last,
         rates.page * f.pages,
+        rates.page_visit * f.page_visits,
+        rates.crowded * f.crowded,
         if from_memory {
             Score::MEMORY * f.constants
         } else {
@@ -94,6 +101,8 @@ mod tests {
         Features {
             lines: [1e5 * scale, 1e4 * scale, 0.0],
             pages: 100.0 * scale,
+            page_visits: 300.0 * scale,
+            crowded: 50.0 * scale,
             constants: 1e4 * scale,
             forks: 0.0,
             machine: Some(MachineFeatures {
@@ -119,6 +128,22 @@ mod tests {
         // The cost, the cycles and the spills grow, the lines do not.
         assert!(small[0] > 0.0 && small[1] > 0.0 && small[4] > 0.0);
         assert_eq!(small[5], 0.0);
+    }
+
+    #[test]
+    fn crowded_lines_and_visits_of_pages_are_compared_apart() {
+        let default = features(1e6, 0.0, 1.0);
+        let own = Features {
+            page_visits: 3000.0,
+            crowded: 5000.0,
+            ..default.clone()
+        };
+        let row = ratios(&own, &default, false, true).unwrap();
+        let differ: Vec<usize> = (0..row.len() - SHARES.len() - 3)
+            .filter(|at| row[*at] != 0.0)
+            .collect();
+        // The cost, and one part each.
+        assert_eq!(differ, [0, 9, 10]);
     }
 
     #[test]

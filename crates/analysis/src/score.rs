@@ -54,8 +54,11 @@ impl Score {
     /// Cycles of a line that comes from memory: 64 bytes by a core that reads 22 GB/s, at 3.4 GHz.
     pub const MEMORY: f64 = 10.0;
 
+    /// How many rates there are.
+    pub const RATES: usize = 11;
+
     /// Every rate, in the order of the fields.
-    pub fn all(&self) -> [f64; 11] {
+    pub fn all(&self) -> [f64; Score::RATES] {
         // Without `..`: a rate that is missing here would be missing in names.
         let Score {
             repeated,

@@ -10,8 +10,8 @@ use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
 use plan::Task;
 use simulate::{
-    CacheSetting, External, Geometry, LINE, Means, Plugin, Predictor, PredictorError, Sample,
-    Shipped, Window,
+    CacheSetting, External, Geometry, Means, Plugin, Predictor, PredictorError, Sample, Shipped,
+    Window,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -159,17 +159,16 @@ impl Simulator {
     }
 }
 
-/// The caches of a target, with the ways of usual ones.
+/// The caches of a target, in the sets and ways that are read of it.
 fn caches(cpu: &CpuTarget) -> CacheSetting {
-    let [l1, l2, last] = analysis::WAYS;
-    let level = |bytes: u64, ways: u64| Geometry {
-        sets: (bytes / LINE / ways).max(1),
-        ways,
-    };
+    let [l1, l2, last] = analysis::caches(cpu).map(|c| Geometry {
+        sets: c.sets(),
+        ways: c.ways.unwrap_or(1),
+    });
     CacheSetting {
-        l1d: level(cpu.l1_bytes, l1),
-        l1i: level(cpu.l1_bytes, l1),
-        shared: vec![level(cpu.l2_bytes, l2), level(cpu.llc_bytes, last)],
+        l1d: l1,
+        l1i: l1,
+        shared: vec![l2, last],
         inclusive: false,
     }
 }
@@ -368,5 +367,22 @@ impl Seen {
         });
         let score = predictor.score_against(&[sample], means)?;
         Ok((1.0 + score[0]).max(f64::MIN_POSITIVE) * cycles)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::Isa;
+
+    #[test]
+    fn simulated_caches_have_the_sets_that_are_read() {
+        let target = CpuTarget {
+            l1_bytes: 48 << 10,
+            ..CpuTarget::generic(Isa::X86Avx2)
+        };
+        let l1 = caches(&target).l1d;
+        assert_eq!((l1.sets, l1.ways), (64, 12));
+        assert_eq!(l1.bytes(), target.l1_bytes);
     }
 }

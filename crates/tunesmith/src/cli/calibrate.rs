@@ -413,7 +413,7 @@ fn verdict(c: &Calibration, force: bool) -> String {
 /// Both rates, count by count.
 fn print_rates(usual: &Score, fitted: &Score) -> Result<()> {
     let mut t = Table::new(&["cycles of", "usual", "fitted"]);
-    let names = [
+    let names: [&str; Score::RATES] = [
         "a cycle of repeated blocks",
         "a cycle of blocks alone",
         "a load",
@@ -422,6 +422,8 @@ fn print_rates(usual: &Score, fitted: &Score) -> Result<()> {
         "a line into the second-level cache",
         "a line into the last-level cache",
         "a page",
+        "a visit of a page",
+        "a line stored into a crowded set",
         "waking threads",
     ];
     let shown = |rate: f64| format!("{rate:.4}");
