@@ -86,6 +86,15 @@ impl Alternative {
         median(&self.samples)
     }
 
+    /// What alternatives are chosen by. What disturbs a call makes it longer, so where a call is as long as the last one
+    /// but for that, the least time is told by few quiet calls.
+    fn deciding_time(&self, options: &Options) -> Option<Duration> {
+        match options.early {
+            true => self.samples.iter().min().copied(),
+            false => self.median(),
+        }
+    }
+
     /// The median; of one that was dropped before it had a sample, what its first call took.
     fn known_time(&self) -> Option<Duration> {
         let dropped = self.status == Status::Pruned;
@@ -174,15 +183,15 @@ impl Entry {
             .iter()
             .enumerate()
             .filter(|(_, a)| a.is_active());
-        let least = active
-            .min_by_key(|(i, a)| (a.samples.len() + a.pending, *i))
-            .map(|(i, _)| i);
-        let rounds = state
-            .alternatives
-            .iter()
-            .filter(|a| a.is_active())
-            .map(|a| a.samples.len());
+        let rounds = active.clone().map(|(_, a)| a.samples.len());
         let round = rounds.min().unwrap_or(0);
+        let order = |i: usize| match is_backward(round) {
+            true => state.alternatives.len() - i,
+            false => i,
+        };
+        let least = active
+            .min_by_key(|(i, a)| (a.samples.len() + a.pending, order(*i)))
+            .map(|(i, _)| i);
         // A round is over before the next one begins.
         let open = |at: &usize| {
             let a = &state.alternatives[*at];
@@ -444,28 +453,29 @@ fn leader(alternatives: &[Alternative]) -> usize {
     best.map_or(0, |(i, _)| i)
 }
 
-/// The active alternative of the least median, the first of equal ones; the default unless the gain
+/// Whether a round begins with the last alternative (the sequence of Thue and Morse). Callers take turns, too: layers of a
+/// model that share a selector come in the same order in each inference. So no alternative always meets the same layer.
+fn is_backward(round: usize) -> bool {
+    round.count_ones() % 2 == 1
+}
+
+/// The active alternative of the least deciding time, the first of equal ones; the default unless the gain
 /// is as large as asked.
 fn choice(alternatives: &[Alternative], options: &Options) -> usize {
-    let best = leader(alternatives);
+    let times = alternatives.iter().enumerate();
+    let times = times.filter(|(_, a)| a.is_active());
+    let times = times.filter_map(|(i, a)| Some((a.deciding_time(options)?, i)));
     let default = alternatives
         .iter()
         .position(|a| a.status != Status::NotApplicable);
-    let medians = (
-        alternatives[best].median(),
-        default.and_then(|d| {
-            alternatives[d]
-                .is_active()
-                .then(|| alternatives[d].median())
-                .flatten()
-        }),
-    );
-    match (medians, default) {
-        ((Some(best_time), Some(default_time)), Some(default))
-            if best_time.as_secs_f64() > (1.0 - options.margin) * default_time.as_secs_f64() =>
+    let of_default = times.clone().find(|(_, i)| Some(*i) == default);
+    match (times.min(), of_default) {
+        (Some((best, _)), Some((time, default)))
+            if best.as_secs_f64() > (1.0 - options.margin) * time.as_secs_f64() =>
         {
             default
         }
-        _ => best,
+        (Some((_, best)), _) => best,
+        (None, _) => leader(alternatives),
     }
 }

@@ -83,9 +83,9 @@ fn the_paper_tries_everything_in_complete_rounds() {
 
 #[test]
 fn a_cold_first_call_drops_nothing_that_is_fast_later() {
-    let mut layer = Layer::new(&[(1000, 1000), (2400, 970)], Options::early());
+    let mut layer = Layer::new(&[(1000, 1000), (2400, 940)], Options::early());
     assert_eq!(layer.decide(ALONE), "a1");
-    assert_eq!(layer.samples(), [10, 10]);
+    assert_eq!(layer.samples(), [4, 3]);
 }
 
 #[test]
@@ -114,7 +114,8 @@ fn one_call_that_another_program_may_have_interrupted_drops_nothing() {
 #[test]
 fn times_that_are_near_get_all_rounds() {
     let mut layer = Layer::new(&[(1000, 1000), (1030, 1030), (980, 980)], Options::early());
-    assert_eq!(layer.decide(ALONE), "a2");
+    // The default is within the margin.
+    assert_eq!(layer.decide(ALONE), "a0");
     // The second one is 1.051 times slower than the third.
     assert_eq!(layer.samples(), [10, 4, 10]);
 }
@@ -123,7 +124,7 @@ fn times_that_are_near_get_all_rounds() {
 fn the_default_is_dropped_as_well() {
     let mut layer = Layer::new(&[(8700, 7800), (1000, 800)], Options::early());
     assert_eq!(layer.decide(ALONE), "a1");
-    assert_eq!(layer.samples(), [2, 1]);
+    assert_eq!(layer.samples(), [2, 2]);
 }
 
 #[test]
@@ -159,4 +160,58 @@ fn an_inner_selector_drops_what_the_outer_one_beats_and_does_not_save_that() {
     let mut family = Layer::new(&CONV5_1[2..], Options::early());
     assert_eq!(family.decide(beside(3900)), "a0");
     assert_eq!(saved(&family), 1);
+}
+
+/// Calls of alternatives with these times, one after the other, from the first one on; the last time stays.
+fn decided_by(times: &[&[u64]]) -> String {
+    let named = (0..times.len()).map(|i| (format!("a{i}"), ()));
+    let selector: BestOf<u32, ()> = BestOf::new("layer", named, Options::early()).unwrap();
+    let mut calls = vec![0; times.len()];
+    while selector.decision(&1).is_none() {
+        let begun = selector.begin(&1);
+        let at = begun.alternative();
+        let us = times[at][calls[at].min(times[at].len() - 1)];
+        calls[at] += 1;
+        selector.finish_under(begun, Duration::from_micros(us), UNKNOWN);
+    }
+    selector.decision(&1).unwrap().to_string()
+}
+
+#[test]
+fn the_default_stays_unless_another_is_better_by_the_margin() {
+    assert_eq!(decided_by(&[&[1000], &[960]]), "a0");
+    assert_eq!(decided_by(&[&[1000], &[940]]), "a1");
+    // Without the default the fastest is taken, by any difference.
+    assert_eq!(decided_by(&[&[2000], &[1000], &[990]]), "a2");
+}
+
+/// conv4_3 of VGG-16 in its weight gradient, beside another program: the median of the default is the greater one.
+#[test]
+fn a_default_that_was_disturbed_more_often_stays() {
+    let disturbed = [
+        1700, 1640, 2840, 2850, 2900, 2840, 2860, 2840, 2850, 1650, 2900,
+    ];
+    assert_eq!(decided_by(&[&disturbed, &[2790]]), "a0");
+    // The same if it is not the default, and a third one is.
+    assert_eq!(decided_by(&[&[2750], &disturbed]), "a1");
+}
+
+/// Equal layers share a selector, and come in the same order in each inference.
+#[test]
+fn no_alternative_always_meets_the_same_caller() {
+    for callers in [2, 4] {
+        let named = ["a0", "a1"].map(|n| (n, ()));
+        let selector: BestOf<u32, ()> = BestOf::new("layer", named, Options::early()).unwrap();
+        let mut met = vec![[0; 2]; callers];
+        for call in 0.. {
+            if selector.decision(&1).is_some() {
+                break;
+            }
+            let begun = selector.begin(&1);
+            met[call % callers][begun.alternative()] += 1;
+            selector.finish_under(begun, Duration::from_micros(1000), ALONE);
+        }
+        let balanced = |m: &[i32; 2]| m[0].abs_diff(m[1]) <= 3 && m[0] > 0 && m[1] > 0;
+        assert!(met.iter().all(balanced), "{met:?}");
+    }
 }
