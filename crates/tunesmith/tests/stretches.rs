@@ -52,6 +52,7 @@ fn source() -> Source {
         layouts: LayoutPolicy::Blocked,
         dims: vec![],
         precision: Precision::Model,
+        untrained: Default::default(),
         notes: vec![],
     }
 }
