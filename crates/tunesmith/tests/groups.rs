@@ -76,6 +76,7 @@ fn source() -> Source {
         layouts: LayoutPolicy::Blocked,
         dims: vec![],
         precision: Precision::Model,
+        untrained: Default::default(),
         notes: vec![],
     };
     source.trained(sgd, 1).unwrap()
