@@ -54,6 +54,7 @@ fn compile_as(model: Model, layouts: LayoutPolicy, accuracy: Accuracy, part: &st
         layouts,
         dims: vec![],
         precision: Precision::Model,
+        untrained: Default::default(),
         notes: vec![],
     };
     let target = Machine::host().target(THREADS);
