@@ -113,7 +113,6 @@ mod tests {
                 classes: vec![1e5 * scale; Class::ALL.len()],
                 ..MachineFeatures::default()
             }),
-            ..Features::default()
         }
     }
 
