@@ -45,13 +45,28 @@ impl Mapping {
     }
 
     fn map(len: usize, prot: ProtFlags) -> io::Result<Mapping> {
-        let len = len
-            .max(1)
-            .checked_next_multiple_of(page_size())
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let huge = len >= HUGE_PAGE_BYTES;
+        let unit = if huge { HUGE_PAGE_BYTES } else { page_size() };
+        let len = len.max(1).checked_next_multiple_of(unit);
+        // Aligned memory is in huge pages as a whole, wherever the system puts it. Otherwise its ends are not.
+        let room = len.and_then(|len| len.checked_add(unit - page_size()));
+        let (len, room) = len.zip(room).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a new private mapping at an address of the system's choice.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE)? };
-        if len >= HUGE_PAGE_BYTES {
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), room, prot, MapFlags::PRIVATE)? };
+        let before = base.cast::<u8>().align_offset(unit);
+        // SAFETY: `room` holds `len` bytes from the first aligned one on. What is before and behind them is whole pages
+        // that nobody uses.
+        let base = unsafe {
+            let aligned = base.byte_add(before);
+            if before > 0 {
+                munmap(base, before)?;
+            }
+            if room > before + len {
+                munmap(aligned.byte_add(len), room - before - len)?;
+            }
+            aligned
+        };
+        if huge {
             // A kernel without huge pages refuses the advice, which costs speed only.
             // SAFETY: the range is the mapping just made.
             let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
