@@ -193,7 +193,7 @@ pub fn measure(
     fill_inputs(&mut online, 1);
     let fixed = choices.iter().map(|c| fixed_model(variants, 0, pool, c));
     let mut fixed = fixed.collect::<Result<Vec<Model>>>()?;
-    let (explored_ns, firsts, meanwhile) = explore(&mut online, &mut fixed, selectors)?;
+    let explored = explore(&mut online, &mut fixed, selectors)?;
     let mut models: Vec<&mut Model> = vec![&mut online];
     models.extend(&mut fixed);
     let mut taken = interleaved(&mut models, time, LEAST_ROUNDS)?;
@@ -219,9 +219,9 @@ pub fn measure(
     let layers = layers(variants, selectors, threads);
     let training = !compiled.states().is_empty();
     let exploring = exploring(
-        explored_ns,
-        firsts[best],
-        &meanwhile[best],
+        explored.own,
+        explored.firsts[best],
+        &explored.meanwhile[best],
         &own,
         &fixed[best],
     );
@@ -255,15 +255,19 @@ fn timed(model: &mut Model) -> Result<u64> {
     Ok(start.elapsed().as_nanos() as u64)
 }
 
-/// Runs inferences until all steps are decided; after each, one of a fixed choice in turns. What each took, and before
-/// them the first inference of each fixed choice.
-fn explore(
-    online: &mut Model,
-    fixed: &mut [Model],
-    selectors: &Selectors,
-) -> Result<(Vec<u64>, Vec<u64>, Vec<Vec<u64>>)> {
+/// Times of inferences, in nanoseconds.
+struct Explored {
+    own: Vec<u64>,
+    /// The first inference of each fixed choice.
+    firsts: Vec<u64>,
+    /// Those of each fixed choice between those that explored.
+    meanwhile: Vec<Vec<u64>>,
+}
+
+/// Runs inferences until all steps are decided; after each, one of a fixed choice in turns.
+fn explore(online: &mut Model, fixed: &mut [Model], selectors: &Selectors) -> Result<Explored> {
     let firsts = fixed.iter_mut().map(timed).collect::<Result<Vec<u64>>>()?;
-    let (mut own, mut others) = (Vec::new(), vec![Vec::new(); fixed.len()]);
+    let (mut own, mut meanwhile) = (Vec::new(), vec![Vec::new(); fixed.len()]);
     // Every fixed choice runs once, however soon all is decided.
     while own.len() < fixed.len() || !selectors.are_decided() {
         if own.len() >= MOST_EXPLORED {
@@ -275,9 +279,13 @@ fn explore(
         }
         let turn = own.len() % fixed.len();
         own.push(timed(online)?);
-        others[turn].push(timed(&mut fixed[turn])?);
+        meanwhile[turn].push(timed(&mut fixed[turn])?);
     }
-    Ok((own, firsts, others))
+    Ok(Explored {
+        own,
+        firsts,
+        meanwhile,
+    })
 }
 
 fn images(model: &Model) -> usize {
