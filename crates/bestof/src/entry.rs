@@ -95,10 +95,13 @@ impl Alternative {
         }
     }
 
-    /// The median; of one that was dropped before it had a sample, what its first call took.
+    /// The median; of one that was dropped before it had a sample, what its first call took. None if it can run no more.
     fn known_time(&self) -> Option<Duration> {
-        let dropped = self.status == Status::Pruned;
-        self.median().or(self.first.filter(|_| dropped))
+        match self.status {
+            Status::Active => self.median(),
+            Status::Pruned => self.median().or(self.first),
+            Status::NotApplicable | Status::Failed | Status::Disagrees => None,
+        }
     }
 
     /// Whether its times so far show that it is slower than `best`. A first call may be slow because memory is
@@ -247,7 +250,7 @@ impl Entry {
                 a.samples.push(took);
             }
         }
-        if options.early && !how.disturbed {
+        if options.early && !how.disturbed && self.decided() == UNDECIDED {
             drop_early(&mut state, of.alternative, how);
         }
         self.settle(&mut state, options);
@@ -436,7 +439,8 @@ fn drop_early(state: &mut State, timed: usize, how: Circumstances) {
     let own = others.iter().flatten().min().copied();
     let a = &mut state.alternatives[timed];
     let far = |best: Option<Duration>| best.is_some_and(|b| a.is_far_above(b, how));
-    if others.is_empty() || !(far(own) || far(how.rival)) {
+    // Another thread may have dropped it meanwhile.
+    if !a.is_active() || others.is_empty() || !(far(own) || far(how.rival)) {
         return;
     }
     state.conceded |= !far(own);

@@ -172,8 +172,10 @@ impl Node {
         // The best of the selectors around each one.
         let mut rivals: Vec<Option<Duration>> = vec![None];
         for (outer, node) in nodes.iter().enumerate().take(begun.len().saturating_sub(1)) {
-            let medians = node.selector.medians(key).into_iter().flatten();
-            rivals.push(medians.chain(rivals[outer]).min());
+            let medians = node.selector.medians(key).into_iter().enumerate();
+            let others = medians.filter(|(at, _)| *at != begun[outer].alternative());
+            let others = others.filter_map(|(_, median)| median);
+            rivals.push(others.chain(rivals[outer]).min());
         }
         // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
         let mut disturbed = false;

@@ -140,8 +140,7 @@ unsafe impl Send for Shared {}
 
 thread_local! {
     /// The pool that this thread belongs to, and as which worker. A caller is
-    /// in none: while it runs its part, `busy` keeps its nested loops inline.
-    /// While it runs another's, it is that worker.
+    /// worker 0 of its pool while it runs its part, and another worker while it runs that one's.
     static WORKER_OF: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
@@ -427,14 +426,15 @@ unsafe extern "C" fn pool_parallel_for(
     for slot in slots {
         slot.wake_worker();
     }
+    WORKER_OF.set((shared, 0));
     run_part(shared, &job, 0);
     for (slot, worker) in slots.iter().zip(1..) {
         if slot.take(IDLE) {
-            let before = WORKER_OF.replace((shared, worker as i32));
+            WORKER_OF.set((shared, worker as i32));
             run_own(shared, &job, worker);
-            WORKER_OF.set(before);
         }
     }
+    WORKER_OF.set(outer);
     for slot in slots {
         slot.wait_until_idle(shared.spin);
     }

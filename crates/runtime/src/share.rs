@@ -94,7 +94,6 @@ mod tests {
                         _ => share.take_back(),
                     };
                     while let Some(piece) = piece() {
-                        // Half comes back, as in a pool, where it is then in the taker's share.
                         taken.lock().unwrap().push(piece);
                     }
                 });

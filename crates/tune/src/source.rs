@@ -105,7 +105,13 @@ impl Source {
         if let Some(pattern) = only.iter().chain(freeze).find(unused) {
             let error = Error::new(format!("no weight of {} is named `{pattern}`", self.name));
             let names: Vec<&str> = all.keys().copied().take(8).collect();
-            return Err(error.help(format!("the first names are {}", names.join(", "))));
+            return Err(error.help(match names.is_empty() {
+                true => {
+                    "it has no weights: `--train-only` and `--freeze` have nothing to choose from"
+                        .into()
+                }
+                false => format!("the first names are {}", names.join(", ")),
+            }));
         }
         let named = |patterns: &[String], name: &str| patterns.iter().any(|p| matches(p, name));
         for name in all.keys() {

@@ -185,7 +185,7 @@ pub fn schedule(
 /// The outermost loops of a whole copy that stayed in its place are shared out.
 fn share(d: &mut Draft, plan: &Plan, own: &[LoopId], p: &Packed) -> Written<()> {
     let outside = match p.along {
-        0 => &own[1..p.dims - 1],
+        0 => own.get(1..p.dims - 1).unwrap_or_default(),
         along => &own[..along.min(p.dims - 1)],
     };
     d.share_copy(outside, plan.target.threads).map(drop)

@@ -88,7 +88,8 @@ pub fn schedule(
         }
         _ => {
             let own = schedule::own_loops(d.program(), gatherer);
-            d.share_copy(&own[..own.len() - 1], plan.target.threads)?;
+            let outside = own.split_last().map_or(&[][..], |(_, outside)| outside);
+            d.share_copy(outside, plan.target.threads)?;
         }
     }
     let own = schedule::own_loops(d.program(), gatherer);

@@ -154,7 +154,7 @@ pub fn schedule(
         rows.push(vectors);
         if place.is_none() && plan.target.threads > 1 {
             let outside = match s.along {
-                0 => &own[1..],
+                0 => own.get(1..).unwrap_or_default(),
                 at => &own[..at],
             };
             d.share_copy(outside, plan.target.threads)?;

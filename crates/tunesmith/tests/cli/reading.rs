@@ -236,7 +236,8 @@ fn alternatives_are_chosen_among_while_the_model_runs() {
     let at = chosen["alternative"].as_u64().unwrap() as usize;
     assert_eq!(tried[at]["algorithm"], chosen["algorithm"]);
     assert!(tried.iter().all(|t| t["median_ms"].as_f64().unwrap() > 0.0));
-    assert!(first["explored"].as_u64().unwrap() >= 10);
+    // Two alternatives at least ran, however soon one of them was dropped.
+    assert!(first["explored"].as_u64().unwrap() >= 2);
     // The second run starts decided, and as the first one decided.
     let second = p.json(&bench)["online"].clone();
     assert_eq!(second["explored"], 0);

@@ -146,8 +146,8 @@ fn a_study_compares_the_choice_made_online_with_fixed_ones() {
         assert!(run["overhead"]["ratio"].as_f64().unwrap() > 0.0);
         let layer = &run["layers"][0];
         let tried = layer["alternatives"].as_array().unwrap();
-        // Ten samples of what is chosen, and four at least of what lost.
-        assert!(explored >= 10 + 4 * (tried.len() as u64 - 1), "{run}");
+        // Each fixed choice ran in turns with it, however soon all was decided.
+        assert!(explored >= fixed.len() as u64, "{run}");
         assert!(
             tried.iter().all(|t| t["median_ms"].as_f64() > Some(0.0)),
             "{layer}"

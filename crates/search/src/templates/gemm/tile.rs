@@ -105,7 +105,8 @@ impl Tiles {
             0.0
         };
         let whole = one(rows, origin) + (m / rows - 1) as f64 * one(rows, again);
-        let parts = panels * ((m + rows - 1) / rows);
+        let batch: i64 = shape.batch.iter().map(|b| b.extent).product();
+        let parts = batch * panels * ((m + rows - 1) / rows);
         panels as f64 * (whole + tail) * idle(parts, target)
     }
 }
@@ -173,8 +174,20 @@ mod tests {
             threads: 16,
             ..CpuTarget::generic(Isa::X86Avx512)
         };
-        let (_, columns) = Tiles::of(&shape(1, 1000, 2048), &target, true).default;
+        let one = shape(1, 1000, 2048);
+        let (_, columns) = Tiles::of(&one, &target, true).default;
         assert_eq!(columns, 64);
+        // With as many matrices as threads, no thread waits.
+        let many = Shape {
+            batch: vec![AxisLoop {
+                id: LoopId(1),
+                axis: "b0".into(),
+                extent: 16,
+            }],
+            ..one
+        };
+        let (_, columns) = Tiles::of(&many, &target, true).default;
+        assert!(columns > 64, "{columns}");
     }
 
     #[test]
