@@ -376,11 +376,8 @@ unsafe extern "C" fn pool_parallel_for(
     let outer = WORKER_OF.get();
     if std::ptr::eq(outer.0, shared) {
         // A worker index beyond this context's belongs to another kernel's loop.
-        let worker = if i64::from(outer.1) < threads {
-            outer.1
-        } else {
-            0
-        };
+        let worker = Some(outer.1).filter(|w| i64::from(*w) < threads);
+        let worker = worker.unwrap_or(0);
         // SAFETY: the caller vouches for body and environment.
         return unsafe { body(ctx, env, 0, extent, worker) };
     }

@@ -177,6 +177,24 @@ fn a_right_operand_that_few_rows_use_is_not_packed_in_every_call() {
     assert_eq!(first(4, true), "gemm.packed.columns");
 }
 
+/// A copy of such a row has one loop, which has no other outside.
+#[test]
+fn a_row_that_many_columns_use_has_legal_sketches_for_several_threads() {
+    let mut b = ProgramBuilder::new("row");
+    let row = b.input("x", DType::F32, &[40]);
+    let right = b.input("B", DType::F32, &[40, 48]);
+    let main = b.reduce("main", &[("n", 48)], &[("k", 40)], Reducer::Sum, |o, t| {
+        let right = Expr::load(right, vec![t[0].clone(), o[0].clone()]);
+        Expr::load(row, vec![t[0].clone()]) * right
+    });
+    let program = b.finish(&[main]);
+    let target = Target::generic(Isa::X86Avx512).with_threads(2);
+    for sketch in space(&program, &target, Accuracy::Strict).sketches {
+        let own = Space::of(vec![sketch]);
+        assert_eq!(replayed(&own, &program, &own.default_point()), Ok(()));
+    }
+}
+
 /// Batches are inside rows: a tile of the template would have rows of one batch apart.
 #[test]
 fn rows_outside_of_batches_are_left_to_rules() {

@@ -738,23 +738,6 @@ fn threads_share_the_terms_of_few_results() {
     assert!(!sketches(&products(1000, false), 2).iter().any(is_parts));
 }
 
-/// A copy of such a row has one loop, which has no other outside.
-#[test]
-fn a_row_that_many_columns_use_is_copied_for_several_threads() {
-    let mut b = ProgramBuilder::new("row");
-    let row = b.input("x", DType::F32, &[40]);
-    let right = b.input("B", DType::F32, &[40, 48]);
-    let main = b.reduce("main", &[("n", 48)], &[("k", 40)], Reducer::Sum, |o, t| {
-        let right = Expr::load(right, vec![t[0].clone(), o[0].clone()]);
-        Expr::load(row, vec![t[0].clone()]) * right
-    });
-    let program = b.finish(&[main]);
-    let target = Target::generic(Isa::X86Avx512).with_threads(2);
-    let mut all = space(&program, &target, Accuracy::Strict).sketches;
-    all.retain(|s| s.name.starts_with("rules."));
-    assert!(check_sketches(&program, all, (1, 1)) > 0);
-}
-
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
     let (covered, count) = fuzz(20, |rng, _| match rng.random_range(0..3) {
