@@ -9,7 +9,8 @@ use ir::{CpuTarget, DType};
 /// not measured apart.
 const BALANCED: f64 = 0.93;
 
-/// The part of its second-level cache that a thread has for data which it reads again.
+/// The part of its second-level cache that a thread has for data which it reads again. Chosen by hand; not measured
+/// apart.
 const KEPT: f64 = 0.5;
 
 /// The part of the time of bringing operands that computing does not hide. Chosen by hand; not measured apart.
