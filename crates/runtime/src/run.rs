@@ -369,7 +369,7 @@ impl Model {
                 return Err(RunError::MissingInput {
                     name,
                     dtype: info.dtype,
-                    shape: self.variants.input_shape(at),
+                    shape: self.variants.shape_text(at),
                 });
             };
             let given = inputs[i].1;

@@ -15,7 +15,6 @@ use crate::pool::Pool;
 use crate::run::{RunError, SelectionKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -228,19 +227,20 @@ impl Variants {
         all.map(|v| self.sizes(v)[dim]).collect()
     }
 
-    /// The shape of an input, with the names of its dimensions: `[batch, 3]`.
-    pub fn input_shape(&self, input: usize) -> String {
-        let shape = &input_of(&self.models[0], input).shape;
-        let mut text = String::new();
-        for (axis, size) in shape.iter().enumerate() {
-            let separator = if axis > 0 { ", " } else { "" };
+    /// The sizes of an input, with the names of its dimensions: `batch`, `3`.
+    pub fn input_shape(&self, input: usize) -> Vec<String> {
+        let size = |(axis, size): (usize, &usize)| {
             let named = self.dims.iter().find(|d| d.inputs.contains(&(input, axis)));
-            let _ = match named.filter(|_| self.models.len() > 1) {
-                Some(dim) => write!(text, "{separator}{}", dim.name),
-                None => write!(text, "{separator}{size}"),
-            };
-        }
-        format!("[{text}]")
+            let named = named.filter(|_| self.models.len() > 1);
+            named.map_or_else(|| size.to_string(), |dim| dim.name.clone())
+        };
+        let shape = &input_of(&self.models[0], input).shape;
+        shape.iter().enumerate().map(size).collect()
+    }
+
+    /// The shape of an input as people read it: `[batch, 3]`.
+    pub(crate) fn shape_text(&self, input: usize) -> String {
+        format!("[{}]", self.input_shape(input).join(", "))
     }
 
     /// The variant for inputs of these shapes: that of their very sizes, or else that of the
@@ -298,7 +298,7 @@ impl Variants {
                 return Err(RunError::InputShape {
                     name: name(input),
                     given: given.to_vec(),
-                    expected: self.input_shape(input),
+                    expected: self.shape_text(input),
                 });
             }
         }

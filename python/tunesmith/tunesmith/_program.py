@@ -179,5 +179,9 @@ def explain(model: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
 
 
 def info(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a file is and what is in it: a model, a compiled model, or a store of records."""
+    """What a file is and what is in it: a model, a compiled model, or a store of records.
+
+    The shape of an input or output is a list: `[1, 3]`, or `["batch", 3]` where a size is open. It is None where the
+    file does not say.
+    """
     return _call(["info", os.fspath(file)])

@@ -7,14 +7,14 @@ use super::parse::{parse_count, parse_duration};
 use super::pool_args::{PoolArgs, model_of};
 use super::score_args::{ScoreArgs, Scoring};
 use super::trace::Trace;
-use super::{explain_graph, explain_html, output};
+use super::{explain_graph, explain_html, explain_picture, output};
 use crate::check::of_model;
 use crate::compile::compile_plan;
 use crate::explain::{
     CallFacts, Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use ir::Target;
-use output::{GRAPH, Kind, Output, PAGE, TRACE};
+use output::{GRAPH, GRAPH_PICTURE, Kind, Output, PAGE, TRACE};
 use plan::Plan;
 use runtime::{CompiledModel, Pool};
 use serde::Serialize;
@@ -79,8 +79,9 @@ pub struct Args {
     /// Also write the figures as a page for browsers, with a picture of the roofline
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Also write the steps as a graph for Graphviz, with their shares of the time
-    #[arg(long, value_name = "FILE.dot")]
+    /// Also write the steps as a graph, with their shares of the time: a picture (.svg), or text for
+    /// Graphviz (.dot)
+    #[arg(long, value_name = "FILE.svg")]
     graph: Option<PathBuf>,
     /// Also write the steps with their median times for a viewer of traces such as ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
@@ -98,6 +99,12 @@ impl Args {
             top: self.top,
             details: self.details,
         }
+    }
+
+    /// Whether the graph is a picture.
+    fn draws(&self) -> bool {
+        let ending = self.graph.as_ref().and_then(|g| g.extension());
+        ending.is_some_and(|e| e.eq_ignore_ascii_case("svg"))
     }
 }
 
@@ -312,7 +319,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         report.predicted = predictions(&host, &target, scoring, &facts, &report.layers)?;
         report.rates = Some(scoring.source.clone());
     }
-    files.write(&report, &subject.compiled)?;
+    files.write(a, &report, &subject.compiled)?;
     if a.json {
         super::print_json(&report)?;
     } else {
@@ -335,17 +342,25 @@ impl Files {
     fn of(a: &Args) -> Result<Files> {
         Ok(Files {
             html: file(a, a.html.as_ref(), PAGE)?,
-            graph: file(a, a.graph.as_ref(), GRAPH)?,
+            graph: file(
+                a,
+                a.graph.as_ref(),
+                if a.draws() { GRAPH_PICTURE } else { GRAPH },
+            )?,
             trace: file(a, a.trace.as_ref(), TRACE)?,
         })
     }
 
-    fn write(&self, report: &Explanation, compiled: &CompiledModel) -> Result<()> {
+    fn write(&self, a: &Args, report: &Explanation, compiled: &CompiledModel) -> Result<()> {
         if let Some(html) = &self.html {
             html.write_bytes(explain_html::page(report).as_bytes())?;
         }
         if let Some(graph) = &self.graph {
-            graph.write_bytes(explain_graph::graph(report, compiled).as_bytes())?;
+            let text = match a.draws() {
+                true => explain_picture::picture(report, compiled),
+                false => explain_graph::graph(report, compiled),
+            };
+            graph.write_bytes(text.as_bytes())?;
         }
         if let Some(trace) = &self.trace {
             let medians = report.layers.iter().map(|l| l.time.median_ms);

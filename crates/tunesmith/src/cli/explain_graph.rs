@@ -4,7 +4,7 @@
 
 use super::explain::Explanation;
 use super::trace::shape;
-use runtime::{CompiledModel, ParamRole, TensorId, TensorPlace};
+use runtime::{CompiledModel, ParamRole, TensorId, TensorInfo, TensorPlace};
 
 /// How every graph begins.
 pub const START: &str = "digraph model {";
@@ -33,15 +33,12 @@ pub fn graph(r: &Explanation, compiled: &CompiledModel) -> String {
             quoted(&l.name)
         );
     }
-    let tensor = |id: TensorId| compiled.tensor(id);
-    let states: Vec<usize> = compiled.states().iter().map(|s| s.input).collect();
-    let inputs = compiled.inputs().iter().enumerate();
-    for (i, id) in inputs.filter(|(i, _)| !states.contains(i)) {
-        let name = quoted(&tensor(*id).name);
+    for (i, info) in named_inputs(compiled) {
+        let name = quoted(&info.name);
         out += &format!("  i{i} [label={name}, shape=ellipse, fillcolor=\"#ddddff\"];\n");
     }
     for e in edges(compiled) {
-        let info = tensor(e.tensor);
+        let info = compiled.tensor(e.tensor);
         let label = quoted(&format!("{} {}", shape(&info.shape), info.dtype));
         let from = match e.from {
             Writer::Input(i) => format!("i{i}"),
@@ -53,6 +50,14 @@ pub fn graph(r: &Explanation, compiled: &CompiledModel) -> String {
     out + "}\n"
 }
 
+/// What a caller hands in, states left out, by position.
+pub fn named_inputs(compiled: &CompiledModel) -> impl Iterator<Item = (usize, &TensorInfo)> {
+    let state = |i: usize| compiled.states().iter().any(|s| s.input == i);
+    let inputs = compiled.inputs().iter().enumerate();
+    let own = inputs.filter(move |(i, _)| !state(*i));
+    own.map(|(i, id)| (i, compiled.tensor(*id)))
+}
+
 /// A text as Graphviz reads it, line ends included.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -60,25 +65,22 @@ fn quoted(text: &str) -> String {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writer {
+pub enum Writer {
     Input(usize),
     Step(usize),
 }
 
-struct Edge {
-    from: Writer,
-    to: usize,
+pub struct Edge {
+    pub from: Writer,
+    pub to: usize,
     /// As the reader sees it.
-    tensor: TensorId,
+    pub tensor: TensorId,
 }
 
 /// Who writes what a step reads. What lies in another tensor is written by whoever writes that one.
-fn edges(compiled: &CompiledModel) -> Vec<Edge> {
-    let inputs = compiled.inputs().iter().enumerate();
-    let mut written: Vec<(TensorId, Writer)> =
-        inputs.map(|(i, id)| (*id, Writer::Input(i))).collect();
-    let states: Vec<usize> = compiled.states().iter().map(|s| s.input).collect();
-    written.retain(|(_, w)| !matches!(w, Writer::Input(i) if states.contains(i)));
+pub fn edges(compiled: &CompiledModel) -> Vec<Edge> {
+    let inputs = named_inputs(compiled).map(|(i, _)| (compiled.inputs()[i], Writer::Input(i)));
+    let mut written: Vec<(TensorId, Writer)> = inputs.collect();
     let mut edges: Vec<Edge> = Vec::new();
     for (to, step) in compiled.steps().iter().enumerate() {
         for call in &step.alternatives[0].calls {

@@ -40,7 +40,50 @@ struct TensorLine {
     name: String,
     #[serde(rename = "type")]
     ty: String,
-    shape: String,
+    /// None if the file does not say.
+    shape: Option<Vec<Size>>,
+}
+
+/// A size of a shape: a number, or what stands for several, such as `batch`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Size {
+    Known(u64),
+    Open(String),
+}
+
+impl From<String> for Size {
+    fn from(text: String) -> Size {
+        text.parse().map_or(Size::Open(text), Size::Known)
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Size::Known(n) => n.fmt(f),
+            Size::Open(text) => text.fmt(f),
+        }
+    }
+}
+
+impl TensorLine {
+    fn new(name: &str, ty: String, shape: Option<Vec<String>>) -> TensorLine {
+        TensorLine {
+            name: name.into(),
+            ty,
+            shape: shape.map(|s| s.into_iter().map(Size::from).collect()),
+        }
+    }
+
+    /// As people read it: `[batch, 3]`.
+    fn shape_text(&self) -> String {
+        let Some(sizes) = &self.shape else {
+            return "?".into();
+        };
+        let sizes: Vec<String> = sizes.iter().map(Size::to_string).collect();
+        format!("[{}]", sizes.join(", "))
+    }
 }
 
 #[derive(Serialize)]
@@ -183,18 +226,12 @@ fn model(path: &Path) -> Result<ModelInfo> {
 }
 
 fn declared(t: DeclaredTensor) -> TensorLine {
-    TensorLine {
-        name: t.name,
-        ty: t.ty,
-        shape: t
-            .shape
-            .map_or("?".into(), |s| format!("[{}]", s.join(", "))),
-    }
+    TensorLine::new(&t.name, t.ty, t.shape)
 }
 
 /// The shape of an output, with the names of the dimensions that it follows from variant to
-/// variant, or else its sizes in all of them: `[batch, 2*seq, 3/7]`.
-fn output_shape(variants: &Variants, output: usize) -> String {
+/// variant, or else its sizes in all of them: `batch`, `2*seq`, `3/7`.
+fn output_shape(variants: &Variants, output: usize) -> Vec<String> {
     let models = variants.models();
     let shape = |v: usize| &models[v].tensor(models[v].outputs()[output]).shape;
     let axis = |axis: usize| {
@@ -217,21 +254,16 @@ fn output_shape(variants: &Variants, output: usize) -> String {
         let all: Vec<String> = all.iter().map(usize::to_string).collect();
         named.unwrap_or_else(|| all.join("/"))
     };
-    let axes: Vec<String> = (0..shape(0).len()).map(axis).collect();
-    format!("[{}]", axes.join(", "))
+    (0..shape(0).len()).map(axis).collect()
 }
 
 fn artifact(path: &Path) -> Result<ArtifactInfo> {
     let variants = Variants::load(path)?;
     let models = variants.models();
     let first = &models[0];
-    let line = |id: &TensorId, shape: String| {
+    let line = |id: &TensorId, shape: Vec<String>| {
         let t = first.tensor(*id);
-        TensorLine {
-            name: t.name.clone(),
-            ty: t.dtype.to_string(),
-            shape,
-        }
+        TensorLine::new(&t.name, t.dtype.to_string(), Some(shape))
     };
     let outputs = first.outputs().iter().enumerate();
     let states: BTreeSet<usize> = first.states().iter().map(|s| s.input).collect();
@@ -351,7 +383,7 @@ fn print_tensors(inputs: &[TensorLine], outputs: &[TensorLine]) -> Result<()> {
                 side.into(),
                 tensor.name.clone(),
                 tensor.ty.clone(),
-                tensor.shape.clone(),
+                tensor.shape_text(),
             ]);
         }
     }

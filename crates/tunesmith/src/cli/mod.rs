@@ -21,6 +21,7 @@ mod executable;
 mod explain;
 mod explain_graph;
 mod explain_html;
+mod explain_picture;
 mod explain_predict;
 mod explain_text;
 mod html;

@@ -99,6 +99,12 @@ pub const GRAPH: Kind = Kind {
     choose: FILE,
     streams: false,
 };
+pub const GRAPH_PICTURE: Kind = Kind {
+    name: "a picture of a model's steps",
+    start: Some(super::explain_picture::START.as_bytes()),
+    choose: FILE,
+    streams: false,
+};
 pub const NETWORK: Kind = Kind {
     name: "a trained network",
     start: Some(b"tunesmith-model 1\nkind named-network\n"),

@@ -102,6 +102,30 @@ fn the_rest_of_the_layers_is_one_line() {
 }
 
 #[test]
+fn the_graph_is_drawn() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let report = p.json(&[&MODEL[..], &["--graph", "g.svg"]].concat());
+    let svg = std::fs::read_to_string(folder.path().join("g.svg")).unwrap();
+    assert!(
+        svg.starts_with("<svg") && svg.ends_with("</svg>\n"),
+        "{svg}"
+    );
+    let steps = report["layers"].as_array().unwrap();
+    // One mark a step and one of the input.
+    assert_eq!(svg.matches("<circle").count(), steps.len() + 1);
+    for step in steps {
+        let name = step["name"].as_str().unwrap();
+        assert!(svg.contains(&format!("<title>{name}</title>")), "{name}");
+    }
+    says(&svg, &["1x3x224x224 f32</title></path>"]);
+    // Lanes are used again, so the picture of a long model stays narrow.
+    let lanes = svg.split("<circle cx=\"").skip(1);
+    let lanes = lanes.map(|c| c.split('"').next().unwrap().parse::<usize>().unwrap());
+    assert!(lanes.max().unwrap() <= 14 * 4, "{svg}");
+}
+
+#[test]
 fn instruction_sets_that_are_used_are_here() {
     let folder = tempdir().unwrap();
     let p = place(&folder);

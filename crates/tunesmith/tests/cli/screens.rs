@@ -2,6 +2,7 @@
 
 use super::errors::says;
 use super::program::{OP, place, tuned};
+use serde_json::json;
 use tempfile::tempdir;
 
 #[test]
@@ -199,7 +200,7 @@ fn a_file_says_what_it_is() {
     p.ok(&["models", "export", "squeezenet1.1", "model.onnx"]);
     let model = p.json(&["info", "model.onnx"]);
     assert_eq!(model["kind"], "model");
-    assert_eq!(model["inputs"][0]["shape"], "[1, 3, 224, 224]");
+    assert_eq!(model["inputs"][0]["shape"], json!([1, 3, 224, 224]));
     assert_eq!(
         model["weight_bytes"]["f32"].as_u64().unwrap(),
         4 * 1_235_496
