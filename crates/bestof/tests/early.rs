@@ -215,3 +215,34 @@ fn no_alternative_always_meets_the_same_caller() {
         assert!(met.iter().all(balanced), "{met:?}");
     }
 }
+
+#[test]
+fn what_conceded_is_tried_again_when_its_rival_is_gone() {
+    let beside = Circumstances {
+        rival: Some(Duration::from_micros(780)),
+        ..ALONE
+    };
+    let mut family = Layer::new(&CONV5_1[1..], Options::early());
+    (0..2).for_each(|_| family.call(beside));
+    assert_eq!(family.selector.decision(&1), Some("a2"));
+    assert!(family.selector.reopen_conceded(&1));
+    assert_eq!(family.selector.decision(&1), None);
+    assert_eq!(family.decide(ALONE), "a0");
+    // What has lost to the family's own best stays out.
+    assert!(!family.selector.reopen_conceded(&1));
+    assert_eq!(family.selector.decision(&1), Some("a0"));
+}
+
+#[test]
+fn what_has_changed_is_compared_again() {
+    let mut layer = Layer::new(&[(1000, 1000), (800, 800)], Options::early());
+    assert_eq!(layer.decide(ALONE), "a1");
+    layer.times[1] = (2000, 2000);
+    layer.selector.retry(&1, 1);
+    assert_eq!(layer.selector.decision(&1), None);
+    assert_eq!(layer.decide(ALONE), "a0");
+    // What failed stays out.
+    assert!(layer.selector.fail(&1, 1));
+    layer.selector.retry(&1, 1);
+    assert_eq!(layer.selector.decision(&1), Some("a0"));
+}
