@@ -272,12 +272,11 @@ impl Entry {
     /// other is left.
     pub fn drop_alternative(&self, alternative: usize, why: Status, options: &Options) -> bool {
         let mut state = lock(&self.state);
+        let best = is_best(&state.alternatives, alternative);
         state.alternatives[alternative].status = why;
-        if !state.alternatives.iter().any(Alternative::is_active) {
-            // What is slow is better than nothing.
-            let pruned = |a: &&mut Alternative| a.status == Status::Pruned;
-            let slow = state.alternatives.iter_mut().filter(pruned);
-            slow.for_each(|a| a.status = Status::Active);
+        // What is slow is better than nothing.
+        if best || !state.alternatives.iter().any(Alternative::is_active) {
+            revive(&mut state.alternatives);
         }
         if self.decided() == alternative {
             self.decided.store(UNDECIDED, Ordering::Release);
@@ -443,6 +442,9 @@ impl Entry {
     /// failed, stays out.
     pub fn retry(&self, alternative: usize, options: &Options) {
         let mut state = lock(&self.state);
+        if is_best(&state.alternatives, alternative) {
+            revive(&mut state.alternatives);
+        }
         let a = &mut state.alternatives[alternative];
         if !matches!(a.status, Status::Active | Status::Pruned) {
             return;
@@ -463,6 +465,23 @@ impl Entry {
         decided.map_or((0, Duration::ZERO), |a| {
             (a.samples.len(), a.median().unwrap_or_default())
         })
+    }
+}
+
+/// Whether others may have been dropped because this alternative is faster.
+fn is_best(alternatives: &[Alternative], at: usize) -> bool {
+    let active = alternatives.iter().filter(|a| a.is_active());
+    let least = active.filter_map(Alternative::median).min();
+    alternatives[at].is_active() && least.is_some() && alternatives[at].median() == least
+}
+
+/// Tries again what was dropped as it was slow.
+fn revive(alternatives: &mut [Alternative]) {
+    for a in alternatives
+        .iter_mut()
+        .filter(|a| a.status == Status::Pruned)
+    {
+        a.status = Status::Active;
     }
 }
 

@@ -145,7 +145,7 @@ fn a_family_is_open_again_when_what_it_conceded_to_fails() {
     assert_eq!(decide(&n, &microseconds, &mut calls), Some(0));
     assert_eq!(
         n.nested().next().map(|(_, f)| f.decided(&key())),
-        Some(Some(1))
+        Some(Some(2))
     );
     assert!(n.fail(&key(), 0));
     assert_eq!(n.decided(&key()), None);
@@ -162,7 +162,7 @@ fn a_family_stays_decided_when_something_slower_fails() {
     assert_eq!(n.decided(&key()), Some(0));
     assert_eq!(
         n.nested().next().map(|(_, f)| f.decided(&key())),
-        Some(Some(1))
+        Some(Some(2))
     );
 }
 
