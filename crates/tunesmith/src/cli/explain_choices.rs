@@ -1,5 +1,6 @@
 //! What `explain` says of steps with alternatives: which there are, which is decided, and what groups keep.
 
+use super::screen::{self, wrapped};
 use super::table::{Table, counted};
 use crate::explain::OTHER;
 use crate::online::DecisionFile;
@@ -181,26 +182,28 @@ fn moved(
 
 /// For people: a table of the steps, one of the groups, and what both come to.
 pub fn text(c: &Choices) -> String {
+    let width = screen::bound().unwrap_or(usize::MAX);
+    let line = |text: &str| format!("\n{}\n", wrapped(text, width, 4));
     let stretches = c.steps.iter().filter(|s| s.stretch).count();
-    let mut out = format!(
-        "\n{} with alternatives",
+    let mut head = format!(
+        "{} with alternatives",
         counted(c.steps.len() as u32, "step")
     );
     if stretches > 0 {
-        out += &format!(", of which {stretches} stand for several layers (..)");
+        head += &format!(", of which {stretches} stand for several layers (..)");
     }
-    out += match c.known {
-        true => "; times are those of what is decided, or else of the first one:\n",
-        false => "; times are those of the first one (--decisions FILE says what was decided):\n",
+    head += match c.known {
+        true => "; times are those of what is decided, or else of the first one:",
+        false => "; times are those of the first one (--decisions FILE says what was decided):",
     };
-    out += &steps(c).text();
+    let mut out = line(&head) + &steps(c).text();
     if !c.groups.is_empty() {
         let mbytes = c.groups.iter().flat_map(|g| &g.saved).map(|s| s.mbytes);
-        out += &format!(
-            "\n{} of steps that run apart or one set together; sets keep {:.2} MB between steps:\n",
+        out += &line(&format!(
+            "{} of steps that run apart or one set together; sets keep {:.2} MB between steps:",
             counted(c.groups.len() as u32, "group"),
             mbytes.fold(0.0, |a, b| a + b)
-        );
+        ));
         out += &groups(c).text();
     }
     out
