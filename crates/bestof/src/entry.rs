@@ -44,8 +44,6 @@ struct State {
     reopened: u32,
     /// Selectors that ran inside, with their keys.
     children: Vec<String>,
-    /// An alternative was dropped because one outside of the selector is faster. Then what is left need not be the best.
-    conceded: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +57,8 @@ struct Alternative {
     pending: usize,
     samples: Vec<Duration>,
     discarded: u32,
+    /// It was dropped because one outside of the selector is faster. Then what is left need not be the best.
+    conceded: bool,
 }
 
 /// What a call is for.
@@ -80,6 +80,10 @@ pub(crate) struct Assignment {
 impl Alternative {
     fn is_active(&self) -> bool {
         self.status == Status::Active
+    }
+
+    fn has_conceded(&self) -> bool {
+        self.conceded && self.status == Status::Pruned
     }
 
     fn median(&self) -> Option<Duration> {
@@ -268,12 +272,11 @@ impl Entry {
     /// other is left.
     pub fn drop_alternative(&self, alternative: usize, why: Status, options: &Options) -> bool {
         let mut state = lock(&self.state);
+        let best = is_best(&state.alternatives, alternative);
         state.alternatives[alternative].status = why;
-        if !state.alternatives.iter().any(Alternative::is_active) {
-            // What is slow is better than nothing.
-            let pruned = |a: &&mut Alternative| a.status == Status::Pruned;
-            let slow = state.alternatives.iter_mut().filter(pruned);
-            slow.for_each(|a| a.status = Status::Active);
+        // What is slow is better than nothing.
+        if best || !state.alternatives.iter().any(Alternative::is_active) {
+            revive(&mut state.alternatives);
         }
         if self.decided() == alternative {
             self.decided.store(UNDECIDED, Ordering::Release);
@@ -360,7 +363,6 @@ impl Entry {
             alternatives,
             watched,
             reopened,
-            conceded,
             ..
         } = &mut *state;
         watched.push(took);
@@ -384,7 +386,6 @@ impl Entry {
                 }
             }
             *reopened += 1;
-            *conceded = false;
             watched.clear();
             self.decided.store(UNDECIDED, Ordering::Release);
         }
@@ -418,7 +419,43 @@ impl Entry {
 
     /// Whether the decision is what is left after one outside of the selector was faster than others.
     pub fn has_conceded(&self) -> bool {
-        lock(&self.state).conceded
+        let state = lock(&self.state);
+        state.alternatives.iter().any(Alternative::has_conceded)
+    }
+
+    /// Tries alternatives again that were dropped for one outside of the selector. False if there are none.
+    pub fn reopen_conceded(&self, options: &Options) -> bool {
+        let mut state = lock(&self.state);
+        let mut any = false;
+        for a in state.alternatives.iter_mut().filter(|a| a.has_conceded()) {
+            a.status = Status::Active;
+            any = true;
+        }
+        if any {
+            self.decided.store(UNDECIDED, Ordering::Release);
+            self.settle(&mut state, options);
+        }
+        any
+    }
+
+    /// An alternative is no longer what it was: it is tried again, and its times are forgotten. One that does not apply, or
+    /// failed, stays out.
+    pub fn retry(&self, alternative: usize, options: &Options) {
+        let mut state = lock(&self.state);
+        if is_best(&state.alternatives, alternative) {
+            revive(&mut state.alternatives);
+        }
+        let a = &mut state.alternatives[alternative];
+        if !matches!(a.status, Status::Active | Status::Pruned) {
+            return;
+        }
+        *a = Alternative {
+            warm: a.warm,
+            pending: a.pending,
+            ..Alternative::default()
+        };
+        self.decided.store(UNDECIDED, Ordering::Release);
+        self.settle(&mut state, options);
     }
 
     /// The number of samples and the median of the decision.
@@ -428,6 +465,23 @@ impl Entry {
         decided.map_or((0, Duration::ZERO), |a| {
             (a.samples.len(), a.median().unwrap_or_default())
         })
+    }
+}
+
+/// Whether others may have been dropped because this alternative is faster.
+fn is_best(alternatives: &[Alternative], at: usize) -> bool {
+    let active = alternatives.iter().filter(|a| a.is_active());
+    let least = active.filter_map(Alternative::median).min();
+    alternatives[at].is_active() && least.is_some() && alternatives[at].median() == least
+}
+
+/// Tries again what was dropped as it was slow.
+fn revive(alternatives: &mut [Alternative]) {
+    for a in alternatives
+        .iter_mut()
+        .filter(|a| a.status == Status::Pruned)
+    {
+        a.status = Status::Active;
     }
 }
 
@@ -443,7 +497,7 @@ fn drop_early(state: &mut State, timed: usize, how: Circumstances) {
     if !a.is_active() || others.is_empty() || !(far(own) || far(how.rival)) {
         return;
     }
-    state.conceded |= !far(own);
+    a.conceded = !far(own);
     a.status = Status::Pruned;
 }
 

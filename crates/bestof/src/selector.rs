@@ -363,10 +363,21 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         self.names.get(at).map(String::as_str)
     }
 
-    /// The position of the alternative that was decided on.
+    /// The position of the alternative that was decided on; of a problem size that was not met, what is known from before.
     pub fn decided_position(&self, key: &K) -> Option<usize> {
-        let decided = self.table.get(key)?.decided();
+        let Some(entry) = self.table.get(key) else {
+            return self.known_position(key, &format!("{key:?}"));
+        };
+        let decided = entry.decided();
         (decided != UNDECIDED).then_some(decided)
+    }
+
+    /// What decisions of earlier runs say of a problem size, whose text this is.
+    fn known_position(&self, key: &K, text: &str) -> Option<usize> {
+        let known = self.known.get()?.get(&self.name, text)?;
+        let at = self.names.iter().position(|n| n == known)?;
+        let applies = self.applies[at].as_ref();
+        applies.is_none_or(|a| a(key)).then_some(at)
     }
 
     /// Runs the routine: `run` gets the alternative that is to be called. Groups are called by
@@ -518,6 +529,17 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         entry.drop_alternative(position, Status::Failed, &self.options)
     }
 
+    /// Tries alternatives again that were dropped for an outer selector's [`Circumstances::rival`], as the rival is gone.
+    /// False if there are none.
+    pub fn reopen_conceded(&self, key: &K) -> bool {
+        self.entry(key).reopen_conceded(&self.options)
+    }
+
+    /// What the alternative at a position runs has changed: its times are forgotten, and it is tried again.
+    pub fn retry(&self, key: &K, position: usize) {
+        self.entry(key).retry(position, &self.options);
+    }
+
     /// The alternative that a ticket is bound to.
     pub fn alternative_of(&self, ticket: &Ticket) -> &str {
         &self.names[ticket.assignment.alternative]
@@ -588,8 +610,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
                 applies[0] = true;
             }
             let text = format!("{key:?}");
-            let known = self.known.get().and_then(|k| k.get(&self.name, &text));
-            let known = known.and_then(|name| self.names.iter().position(|n| n == name));
+            let known = self.known_position(key, &text);
             Entry::new(text, applies, known)
         })
     }

@@ -215,3 +215,47 @@ fn no_alternative_always_meets_the_same_caller() {
         assert!(met.iter().all(balanced), "{met:?}");
     }
 }
+
+#[test]
+fn what_conceded_is_tried_again_when_its_rival_is_gone() {
+    let beside = Circumstances {
+        rival: Some(Duration::from_micros(780)),
+        ..ALONE
+    };
+    let mut family = Layer::new(&CONV5_1[2..], Options::early());
+    family.call(beside);
+    assert_eq!(family.selector.decision(&1), Some("a1"));
+    assert!(family.selector.reopen_conceded(&1));
+    assert_eq!(family.selector.decision(&1), None);
+    assert_eq!(family.decide(ALONE), "a0");
+    // What has lost to the family's own best stays out.
+    assert!(!family.selector.reopen_conceded(&1));
+    assert_eq!(family.selector.decision(&1), Some("a0"));
+}
+
+#[test]
+fn what_has_changed_is_compared_again() {
+    let mut layer = Layer::new(&[(1000, 1000), (800, 800)], Options::early());
+    assert_eq!(layer.decide(ALONE), "a1");
+    layer.times[1] = (2000, 2000);
+    layer.selector.retry(&1, 1);
+    assert_eq!(layer.selector.decision(&1), None);
+    assert_eq!(layer.decide(ALONE), "a0");
+    // What failed stays out.
+    assert!(layer.selector.fail(&1, 1));
+    layer.selector.retry(&1, 1);
+    assert_eq!(layer.selector.decision(&1), Some("a0"));
+}
+
+#[test]
+fn what_lost_to_an_alternative_that_fails_is_tried_again() {
+    let mut layer = Layer::new(
+        &[(1000, 1000), (5000, 3000), (9000, 9000)],
+        Options::early(),
+    );
+    (0..4).for_each(|_| layer.call(ALONE));
+    let status = |l: &Layer, at: usize| l.selector.report().keys[0].alternatives[at].status;
+    assert_eq!(status(&layer, 1), Status::Pruned);
+    assert!(layer.selector.fail(&1, 0));
+    assert_eq!(layer.decide(ALONE), "a1");
+}

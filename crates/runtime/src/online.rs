@@ -22,6 +22,15 @@ enum Member {
     Nested { family: String, node: Box<Node> },
 }
 
+impl Member {
+    fn has(&self, alternative: usize) -> bool {
+        match self {
+            Member::Alternative(a) => *a == alternative,
+            Member::Nested { node, .. } => node.members.iter().any(|m| m.has(alternative)),
+        }
+    }
+}
+
 /// A selector, and what its positions are.
 struct Node {
     selector: BestOf<SelectionKey, ()>,
@@ -172,10 +181,8 @@ impl Node {
         // The best of the selectors around each one.
         let mut rivals: Vec<Option<Duration>> = vec![None];
         for (outer, node) in nodes.iter().enumerate().take(begun.len().saturating_sub(1)) {
-            let medians = node.selector.medians(key).into_iter().enumerate();
-            let others = medians.filter(|(at, _)| *at != begun[outer].alternative());
-            let others = others.filter_map(|(_, median)| median);
-            rivals.push(others.chain(rivals[outer]).min());
+            let own = node.rival(key, begun[outer].alternative());
+            rivals.push(own.into_iter().chain(rivals[outer]).min());
         }
         // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
         let mut disturbed = false;
@@ -191,23 +198,60 @@ impl Node {
         }
     }
 
-    /// Drops an alternative; whether another one is left.
-    fn fail(&self, key: &SelectionKey, alternative: usize) -> bool {
-        for (at, member) in self.members.iter().enumerate() {
-            let left_inside = match member {
-                Member::Alternative(a) if *a == alternative => false,
-                Member::Nested { node, .. } if node.has(alternative) => node.fail(key, alternative),
-                _ => continue,
-            };
-            return left_inside || self.selector.fail(key, at);
-        }
-        false
+    /// The least median of the members other than this one.
+    fn rival(&self, key: &SelectionKey, of: usize) -> Option<Duration> {
+        let medians = self.selector.medians(key).into_iter().enumerate();
+        let others = medians.filter(|(at, _)| *at != of);
+        others.filter_map(|(_, median)| median).min()
     }
 
-    fn has(&self, alternative: usize) -> bool {
-        self.members.iter().any(|m| match m {
-            Member::Alternative(a) => *a == alternative,
-            Member::Nested { node, .. } => node.has(alternative),
+    /// Drops an alternative; whether another one is left. Selectors inside that conceded to it are open again, and the
+    /// times of a member in which something has changed are forgotten.
+    fn fail(&self, key: &SelectionKey, alternative: usize) -> bool {
+        let Some(at) = self.members.iter().position(|m| m.has(alternative)) else {
+            return false;
+        };
+        let nested: Vec<(usize, &Node)> = self.nested().filter(|(other, _)| *other != at).collect();
+        let rivals = || nested.iter().map(|(other, _)| self.rival(key, *other));
+        let before: Vec<Option<Duration>> = rivals().collect();
+        let left = match &self.members[at] {
+            Member::Nested { node, .. } if node.fail(key, alternative) => {
+                self.selector.retry(key, at);
+                true
+            }
+            _ => self.selector.fail(key, at),
+        };
+        let changed: Vec<bool> = before
+            .into_iter()
+            .zip(rivals())
+            .map(|(b, a)| b != a)
+            .collect();
+        for ((other, node), changed) in nested.into_iter().zip(changed) {
+            if changed && node.reopen_conceded(key) {
+                self.selector.retry(key, other);
+            }
+        }
+        left
+    }
+
+    /// Opens the selectors inside that conceded; whether there were any.
+    fn reopen_conceded(&self, key: &SelectionKey) -> bool {
+        let mut opened = self.selector.reopen_conceded(key);
+        for (at, node) in self.nested() {
+            if node.reopen_conceded(key) {
+                self.selector.retry(key, at);
+                opened = true;
+            }
+        }
+        opened
+    }
+
+    /// The selectors inside, with their positions.
+    fn nested(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let members = self.members.iter().enumerate();
+        members.filter_map(|(at, m)| match m {
+            Member::Alternative(_) => None,
+            Member::Nested { node, .. } => Some((at, &**node)),
         })
     }
 
@@ -594,127 +638,4 @@ impl Selector for Online {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ALONE: Circumstances = Circumstances {
-        disturbed: false,
-        uninterrupted: true,
-        warm: false,
-        rival: None,
-    };
-
-    fn node(names: &[&str]) -> Node {
-        node_with(names, &Options::default())
-    }
-
-    fn node_with(names: &[&str], options: &Options) -> Node {
-        let names: Vec<String> = names.iter().map(|n| (*n).to_string()).collect();
-        let making = Making {
-            options,
-            known: None,
-        };
-        making.of_alternatives(&names).unwrap()
-    }
-
-    fn key() -> SelectionKey {
-        SelectionKey {
-            shape: vec![],
-            threads: 1,
-        }
-    }
-
-    #[test]
-    fn algorithms_that_differ_in_a_number_choose_among_themselves_first() {
-        let n = node(&["im2row 1", "winograd2.a 2", "direct 3", "winograd4.b 4"]);
-        assert_eq!(n.members.len(), 3);
-        let Member::Nested {
-            node: inner,
-            family,
-        } = &n.members[1]
-        else {
-            panic!("winograd is a selector of its own");
-        };
-        assert!(inner.has(1) && inner.has(3) && !inner.has(0));
-        assert_eq!(family, "winograd");
-        let nanoseconds = [50, 40, 60, 20];
-        let mut calls = vec![0; 4];
-        for _ in 0..200 {
-            let mut begun = Vec::new();
-            let at = n.begin(&key(), &mut begun);
-            calls[at] += 1;
-            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
-        }
-        assert_eq!(n.decided(&key()), Some(3), "{calls:?}");
-        let mut families = Vec::new();
-        n.families(&key(), &mut families);
-        assert_eq!(families, ["winograd"]);
-        assert!(calls[3] > 150 && calls[0] >= 10, "{calls:?}");
-    }
-
-    #[test]
-    fn a_family_that_loses_is_decided_and_judged_by_its_best() {
-        let n = node(&["im2row 1", "winograd2.a 2", "winograd4.b 3"]);
-        let nanoseconds = [10, 40, 20];
-        for _ in 0..100 {
-            let mut begun = Vec::new();
-            let at = n.begin(&key(), &mut begun);
-            n.finish(&key(), begun, Duration::from_nanos(nanoseconds[at]), ALONE);
-        }
-        assert_eq!(n.decided(&key()), Some(0));
-        assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
-        let medians = n.selector.medians(&key());
-        assert_eq!(medians[1], Some(Duration::from_nanos(20)));
-        let tried = n.medians(&key()).into_iter().flatten();
-        let tried: Vec<u128> = tried.map(|t| t.as_nanos()).collect();
-        assert_eq!(tried, [10, 40, 20]);
-    }
-
-    #[test]
-    fn a_hopeless_family_is_dropped_after_a_call_of_each_member() {
-        let n = node_with(
-            &["direct 1", "winograd2.a 2", "winograd4.b 3"],
-            &Options::early(),
-        );
-        // conv5_1 of VGG-16 at CIFAR-10's shapes.
-        let (microseconds, mut calls) = ([780, 4050, 7810], [0; 3]);
-        for _ in 0..20 {
-            let mut begun = Vec::new();
-            let at = n.begin(&key(), &mut begun);
-            calls[at] += 1;
-            n.finish(
-                &key(),
-                begun,
-                Duration::from_micros(microseconds[at]),
-                ALONE,
-            );
-        }
-        assert_eq!(n.decided(&key()), Some(0));
-        assert_eq!(calls[1..], [1, 1]);
-        let medians = n.medians(&key());
-        assert_eq!(medians[2], Some(Duration::from_micros(7810)));
-    }
-
-    #[test]
-    fn one_family_alone_and_points_of_one_algorithm_are_not_nested() {
-        for names in [
-            &["winograd2.a 1", "winograd4.a 2"][..],
-            &["gemm.packed 1", "gemm.rows 2", "im2row 3"],
-            &[" 1", " 2", " 3"],
-        ] {
-            let n = node(names);
-            assert_eq!(n.members.len(), names.len());
-        }
-    }
-
-    #[test]
-    fn what_fails_is_dropped_from_the_selector_that_has_it() {
-        let n = node(&["im2row 1", "winograd2 2", "winograd4 3"]);
-        for (alternative, left) in [(1, true), (2, true), (0, false)] {
-            assert_eq!(n.fail(&key(), alternative), left);
-        }
-        let n = node(&["im2row 1", "winograd2 2", "winograd4 3"]);
-        assert!(n.fail(&key(), 0) && n.fail(&key(), 1));
-        assert_eq!(n.begin(&key(), &mut Vec::new()), 2);
-    }
-}
+mod tests;

@@ -1,10 +1,11 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
+use super::explain_choices::{self, Choices};
 use super::explain_predict::{self, Predicted, predictions};
 use super::explain_text::{self, Shown};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads};
 use super::parse::{parse_count, parse_duration};
-use super::pool_args::{PoolArgs, model_of};
+use super::pool_args::{PoolArgs, variant_of};
 use super::score_args::{ScoreArgs, Scoring};
 use super::trace::Trace;
 use super::{explain_graph, explain_html, explain_picture, output};
@@ -16,7 +17,7 @@ use crate::explain::{
 use ir::Target;
 use output::{GRAPH, GRAPH_PICTURE, Kind, Output, PAGE, TRACE};
 use plan::Plan;
-use runtime::{CompiledModel, Pool};
+use runtime::{CompiledModel, Pool, Variants};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -50,6 +51,9 @@ pub struct Args {
     /// Explain this compiled model instead of compiling one
     #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
+    /// Decisions of a compiled model with alternatives, from bench or run: explain what they chose
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
     /// Also run on one thread, and show the parallel efficiency of every layer
     #[arg(long)]
     scaling: bool,
@@ -141,6 +145,9 @@ pub struct Explanation {
     pub moved_ns: Option<[f64; 2]>,
     pub scaling: Option<Scaling>,
     pub layers: Vec<Layer>,
+    /// Of a compiled model whose steps have alternatives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choices: Option<Choices>,
     /// What a static score says, if that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<Predicted>,
@@ -163,6 +170,7 @@ struct Explained {
     /// The columns that steps of the plan can keep; the tasks of that are in the plan.
     saved: Vec<Saved>,
     subject: Subject,
+    choices: Option<Choices>,
 }
 
 /// Compiles the model, or loads it, for so many threads; loads an artifact that stands in the
@@ -176,20 +184,23 @@ fn explained(
     let pool = a.pool.pool(target.threads() as usize)?;
     if let Some(path) = a.model.artifact() {
         let variants = a.pool.load(artifact.unwrap_or(&path))?;
-        let compiled = variants.models()[a.model.variant(&variants)?].clone();
+        let at = a.model.variant(&variants)?;
+        let (compiled, choices) = chosen(a, &variants, at, target.threads())?;
         return Ok(Explained {
             name: compiled.name().to_string(),
             plan: None,
             saved: vec![],
             subject: Subject { compiled, pool },
+            choices,
         });
     }
     let source = a.model.source()?;
-    let compiled = match artifact {
+    let (compiled, choices) = match artifact {
         Some(path) => {
-            let compiled = model_of(&a.pool.load(path)?, &source)?;
-            of_model(&source.model, &compiled)?;
-            compiled
+            let variants = a.pool.load(path)?;
+            let at = variant_of(&variants, &source)?;
+            of_model(&source.model, &variants.models()[at])?;
+            chosen(a, &variants, at, target.threads())?
         }
         None => {
             let host = super::host()?;
@@ -204,7 +215,7 @@ fn explained(
             )?;
             warn(&compiled.warnings);
             warn_of_threads(&source.name, target, &compiled.other_threads);
-            Arc::new(compiled.model)
+            (Arc::new(compiled.model), None)
         }
     };
     let mut plan = source.plan(target, accuracy_of(&compiled), compiled.plain_steps())?;
@@ -214,7 +225,27 @@ fn explained(
         saved,
         plan: Some(plan),
         subject: Subject { compiled, pool },
+        choices,
     })
+}
+
+/// A variant of an artifact with what is decided, or else with the first alternatives; and which alternatives there are.
+fn chosen(
+    a: &Args,
+    variants: &Variants,
+    at: usize,
+    threads: u32,
+) -> Result<(Arc<CompiledModel>, Option<Choices>)> {
+    let compiled = variants.models()[at].clone();
+    let file = a.decisions.as_deref();
+    let decided = file.map(|file| explain_choices::decided(variants, at, threads, file));
+    let decided = decided.transpose()?;
+    let choices = explain_choices::choices(&compiled, decided.as_ref());
+    let Some(decided) = decided else {
+        return Ok((compiled, choices));
+    };
+    let decided: Vec<usize> = decided.into_iter().map(|at| at.unwrap_or(0)).collect();
+    Ok((Arc::new(compiled.with_choices(&decided)), choices))
 }
 
 /// Times of kernels alone, by task key and schedule.
@@ -265,6 +296,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Err(Error::new("--scaling compares several threads with one")
             .help("give --threads 2 or more"));
     }
+    if a.decisions.is_some() && a.artifact.is_none() && a.model.artifact().is_none() {
+        return Err(Error::new("--decisions are those of a compiled model")
+            .help("name it with --artifact FILE"));
+    }
     let scoring = scoring(a, &machine, &target)?;
     let files = Files::of(a)?;
     let store = a
@@ -275,6 +310,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         plan,
         saved,
         subject,
+        choices,
     } = explained(a, &target, a.artifact.as_ref(), store.as_ref())?;
     let plan = plan.as_ref();
     let single = a
@@ -309,6 +345,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         &name, &target, &subject, &facts, &taken[0], layers, ceiling_n,
     );
     report.moved_ns = moved_ns;
+    report.choices = choices;
     if let Some(single) = &single {
         let ceiling_1 = ceiling(&machine, 1, &settings)?;
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
@@ -376,6 +413,9 @@ impl Files {
 /// Prints the report for people.
 fn print(a: &Args, report: &mut Explanation, scoring: Option<&Scoring>) -> Result<()> {
     super::print_text(&explain_text::text(&a.shown(), report))?;
+    if let Some(choices) = &report.choices {
+        super::print_text(&explain_choices::text(choices))?;
+    }
     match scoring {
         Some(scoring) => super::print_text(&explain_predict::text(scoring, &report.predicted)),
         None => Ok(()),
@@ -397,7 +437,12 @@ fn file(a: &Args, path: Option<&PathBuf>, kind: Kind) -> Result<Option<Output>> 
         return Ok(None);
     };
     let mut inputs = [a.model.files(), a.store.files()?, a.score.files()].concat();
-    inputs.extend(a.artifact.iter().chain(&a.one_thread).cloned());
+    inputs.extend(
+        [&a.artifact, &a.one_thread, &a.decisions]
+            .into_iter()
+            .flatten()
+            .cloned(),
+    );
     Output::new(path, kind, inputs).map(Some)
 }
 
@@ -443,6 +488,7 @@ fn report(
         moved_ns: None,
         scaling: None,
         layers,
+        choices: None,
         predicted: vec![],
         rates: None,
     }

@@ -3,7 +3,7 @@
 use super::explain::Explanation;
 use super::screen::{self, cut, wrapped};
 use super::table::{Table, counted, ms, or_unknown};
-use crate::explain::{Bound, Layer};
+use crate::explain::{Bound, Layer, OTHER};
 use crate::titles::{fitted, short};
 use std::collections::BTreeSet;
 
@@ -74,8 +74,10 @@ fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
     header.extend(scaling.then_some("eff"));
     // Only a model tells how many operations a step has.
     let known = layers.iter().any(|l| l.task.is_some());
-    let of_models = |name: &&str| {
-        known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm" | "limit" | "roof")
+    let named = layers.iter().any(|l| l.algorithm != OTHER);
+    let of_models = |name: &&str| match *name {
+        "algorithm" => named,
+        name => known || !matches!(name, "GFLOP/s" | "peak" | "limit" | "roof"),
     };
     let shown: Vec<bool> = header.iter().map(of_models).collect();
     let keep = |cells: Vec<String>| {

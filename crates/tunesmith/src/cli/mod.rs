@@ -19,6 +19,7 @@ mod energy_args;
 mod energy_text;
 mod executable;
 mod explain;
+mod explain_choices;
 mod explain_graph;
 mod explain_html;
 mod explain_picture;

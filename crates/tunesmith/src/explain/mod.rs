@@ -305,6 +305,9 @@ fn copies(program: &Program) -> bool {
     blocks.all(|b| !b.is_reduction() && b.writes.iter().all(|w| moves(&w.value)))
 }
 
+/// An algorithm that nobody names.
+pub const OTHER: &str = "other";
+
 /// The name of the sketch that a trace is a point of; a word for what is none.
 /// A schedule for one thread is recognised for more as well: an artifact does
 /// not tell for how many it was made.
@@ -315,7 +318,7 @@ pub fn algorithm(task: &Task, target: &Target, trace: &Trace) -> String {
         Ok(c) if c.trace == *trace => c.algorithm,
         // The space of another version, or a schedule written by hand.
         _ if is_winograd(trace) => "winograd".into(),
-        _ => "other".into(),
+        _ => OTHER.into(),
     })
 }
 
@@ -370,15 +373,21 @@ struct Algorithms<'a> {
 }
 
 impl<'a> Algorithms<'a> {
+    /// Without a task, or with one of another space, what the compiler wrote into the model.
     fn of(&mut self, call: &CallFacts<'a>, target: &Target) -> String {
+        let written = match &*call.kernel.algorithm {
+            "" => OTHER,
+            name => name,
+        };
         let (Some(task), Some(trace)) = (call.task, &call.trace) else {
-            return "other".into();
+            return written.into();
         };
         let key = (&*task.key, &*call.kernel.schedule);
-        let known = self.known.entry(key);
-        known
-            .or_insert_with(|| algorithm(task, target, trace))
-            .clone()
+        let found = || match algorithm(task, target, trace) {
+            other if other == OTHER => written.into(),
+            found => found,
+        };
+        self.known.entry(key).or_insert_with(found).clone()
     }
 }
 

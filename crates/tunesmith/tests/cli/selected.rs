@@ -1,6 +1,7 @@
 //! What is made of the choice among the alternatives of a model's steps.
 
-use super::program::place;
+use super::errors::says;
+use super::program::{Sandbox, place};
 use std::fs;
 use tempfile::tempdir;
 
@@ -49,6 +50,7 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     one(&[&run[..], &["decided.tsm", "--out", "left.npy"]].concat());
     let values = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(values("all.npy") == values("left.npy"));
+    alternatives_are_explained(&p);
     assert_eq!(
         one(&["check", CONVOLUTION, "--artifact", "decided.tsm"])["ok"],
         true
@@ -63,6 +65,75 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
         "online",
     ]);
     assert!(error.contains("no step with alternatives"), "{error}");
+}
+
+/// Of `m.tsm`, which decided as `d` says.
+fn alternatives_are_explained(p: &Sandbox) {
+    let explain = ["explain", "m.tsm", "--threads", "1", "--time", "0s"];
+    let open = &p.json(&explain)["choices"];
+    assert_eq!(open["known"], false);
+    let steps = open["steps"].as_array().unwrap();
+    let alternatives = steps[0]["alternatives"].as_array().unwrap();
+    let names: Vec<&str> = alternatives.iter().map(|a| a.as_str().unwrap()).collect();
+    for name in ["convgemm", "im2row", "winograd2", "winograd4"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(steps[0]["decided"].is_null(), "{open}");
+    let with = [&explain[..], &["--decisions", "d"]].concat();
+    let report = p.json(&with);
+    let decided = report["choices"]["steps"][0]["decided"].as_str().unwrap();
+    assert!(names.contains(&decided), "{report}");
+    // The layer is explained as it runs.
+    let at = steps[0]["index"].as_u64().unwrap() as usize;
+    let layer = &report["layers"][at]["algorithm"];
+    assert!(layer.as_str().unwrap().starts_with(decided), "{report}");
+    let text = p.on_screen(80, &with);
+    says(&text, &["1 step with alternatives", "decided", decided]);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    let error = p.error(&[&explain[..], &["--decisions", "none"]].concat());
+    assert!(error.contains("there is no such file"), "{error}");
+    let error = p.error(&["explain", CONVOLUTION, "--decisions", "d"]);
+    assert!(error.contains("--artifact"), "{error}");
+}
+
+#[test]
+fn steps_that_may_keep_columns_are_explained_as_groups() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let compile = [
+        "compile",
+        "vgg16-cifar",
+        "--train",
+        "--batch",
+        "2",
+        "--defaults",
+    ];
+    let kept = [
+        "--alternatives",
+        "im2row,direct",
+        "--threads",
+        "1",
+        "--out",
+        "t.tsm",
+    ];
+    p.ok(&[&compile[..], &kept].concat());
+    let explain = ["explain", "t.tsm", "--threads", "1", "--time", "0s"];
+    let choices = &p.json(&explain)["choices"];
+    let groups = choices["groups"].as_array().unwrap();
+    assert!(!groups.is_empty(), "{choices}");
+    for (at, g) in groups.iter().enumerate() {
+        let saved = g["saved"].as_array().unwrap();
+        assert_eq!(saved.len(), 1, "{g}");
+        assert!(saved[0]["mbytes"].as_f64() > Some(0.0), "{g}");
+        let set = g["sets"][0].as_str().unwrap();
+        assert!(set.starts_with("columns+"), "{g}");
+        let steps = choices["steps"].as_array().unwrap().iter();
+        let own = steps.filter(|s| s["group"].as_u64() == Some(at as u64));
+        assert_eq!(own.count(), g["steps"].as_array().unwrap().len());
+    }
+    let text = p.on_screen(80, &explain);
+    says(&text, &["of steps that run apart or one set", "columns"]);
+    assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
 }
 
 #[test]
