@@ -83,6 +83,7 @@ const MEASURING: [&str; 30] = [
     "wanted",
     "filter",
     "cold-network",
+    "cold-rule",
     "chance",
     "audit",
     "overlap",
