@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use table::{Table, tables};
 use tune::filter::ColdRule;
 use tune::filter::trained::{Example, Trained};
-use tune::{Observer, Result};
+use tune::{Error, Observer, Result};
 
 /// Latencies over the least one of a table, whose joules are counted.
 pub const GOALS: [f64; 5] = [1.5, 1.2, 1.1, 1.05, 1.02];
@@ -130,6 +130,13 @@ pub fn compare(
         let examples: Vec<&Example> = figures.iter().collect();
         found = tables(&examples, &trained, plan.least_rows);
     }
+    if found.is_empty() {
+        let why = format!(
+            "no task that is held out has {} candidates",
+            plan.least_rows
+        );
+        return Err(Error::new(why).help("tune more tasks, or say --least with a smaller number"));
+    }
     let all = plan.strategies.len() * plan.rules.len();
     let mut compared = Vec::new();
     for strategy in &plan.strategies {
@@ -226,4 +233,93 @@ fn against(
         final_latency: kept.exp(),
         look_ms: 1e3 * mean(tables.iter().map(|t| t.look_s)).unwrap_or(0.0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use learn::NamedRow;
+    use tune::Silent;
+
+    /// Candidates of some tasks: the larger the first decision is, the slower they are.
+    fn examples(tasks: u64) -> Vec<Example> {
+        let decision = |name: &str, index| store::Decision {
+            name: name.into(),
+            kind: "categorical".into(),
+            index,
+            cardinality: 8,
+            extra: Default::default(),
+        };
+        let one = |n: u64| {
+            let (task, a, b) = (n / 64, n % 64 / 8, n % 8);
+            let row = NamedRow {
+                words: [("op".to_string(), "op".to_string())].into(),
+                numbers: [("a".to_string(), a as f64)].into(),
+            };
+            let cost = 0.3 * a as f64 + 0.01 * b as f64;
+            Example {
+                row,
+                task: format!("task {task}"),
+                search: task as usize,
+                name: n.to_string(),
+                cost: Some(cost - 1.0),
+                bad: a >= 4,
+                algorithm: "direct".into(),
+                decisions: vec![decision("a", a), decision("b", b)],
+                place: "here".into(),
+                latency_ns: Some(1e6 * cost.exp()),
+                cpu_s: 1.1,
+                search_s: 0.1,
+            }
+        };
+        (0..64 * tasks).map(one).collect()
+    }
+
+    fn plan(choosing: bool) -> Plan {
+        Plan {
+            rules: vec![Rule::Oracle, Rule::Cold(ColdRule::Above(0.0))],
+            strategies: vec!["random".into(), "genetic".into()],
+            seeds: 5,
+            seed: 1,
+            least_rows: 64,
+            choosing,
+            cpus: 2,
+        }
+    }
+
+    #[test]
+    fn what_is_predictable_is_saved() {
+        let found = compare(examples(10), &plan(false), &mut Silent).unwrap();
+        assert_eq!(found.len(), 4);
+        for c in &found {
+            assert_eq!((c.tasks, c.searches), (2, 10));
+            let [at_1_5, .., at_1_02] = &c.joules[0].1;
+            assert!(at_1_5 <= at_1_02, "{c:?}");
+        }
+        let [oracle, above] = &found[..2] else {
+            panic!()
+        };
+        assert_eq!(
+            (oracle.dropped, oracle.precision, oracle.final_latency),
+            (0.5, 1.0, 1.0)
+        );
+        assert!(oracle.against_none_all.share > 0.2, "{oracle:?}");
+        assert!(above.against_chance_all.share > 0.2, "{above:?}");
+        assert!(above.final_latency < 1.02, "{above:?}");
+    }
+
+    #[test]
+    fn rules_are_chosen_on_other_tasks_than_those_for_figures() {
+        let found = compare(examples(10), &plan(true), &mut Silent).unwrap();
+        assert_eq!(found[0].tasks, 8);
+        let all = groups(&examples(10), 1);
+        assert_eq!(all.values().filter(|g| **g == GROUPS - 1).count(), 2);
+    }
+
+    #[test]
+    fn too_few_candidates_are_an_error() {
+        let mut plan = plan(false);
+        plan.least_rows = 65;
+        assert!(compare(examples(10), &plan, &mut Silent).is_err());
+    }
 }

@@ -24,7 +24,6 @@ pub struct Row {
 
 /// All candidates of one task for one target and machine.
 pub struct Table {
-    pub task: String,
     pub space: Space,
     /// In the order in which they were recorded.
     pub rows: Vec<Row>,
@@ -41,11 +40,11 @@ pub fn tables(held_out: &[&Example], trained: &Trained, least_rows: usize) -> Ve
         groups.entry(group).or_default().push(e);
     }
     let tables = groups.into_iter();
-    let tables = tables.filter_map(|((task, _), group)| table(task, &group, trained));
+    let tables = tables.filter_map(|(_, group)| table(&group, trained));
     tables.filter(|t| t.rows.len() >= least_rows).collect()
 }
 
-fn table(task: &str, group: &[&Example], trained: &Trained) -> Option<Table> {
+fn table(group: &[&Example], trained: &Trained) -> Option<Table> {
     let (space, points) = space(group);
     let mut seen = HashSet::new();
     let new = group
@@ -70,7 +69,6 @@ fn table(task: &str, group: &[&Example], trained: &Trained) -> Option<Table> {
     let look_s = start.elapsed().as_secs_f64() / rows.len() as f64;
     let least_ns = rows.iter().filter_map(|r| r.latency_ns).reduce(f64::min)?;
     Some(Table {
-        task: task.to_string(),
         space,
         rows,
         least_ns,

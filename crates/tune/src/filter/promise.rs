@@ -66,3 +66,55 @@ impl Promise {
         Some((predicted + self.correction(at, None) - least) / self.deviation)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In one direction or another.
+    fn at(angle: f64) -> Vec<f64> {
+        vec![angle.cos(), angle.sin()]
+    }
+
+    #[test]
+    fn without_answers_nothing_is_said() {
+        let promise = Promise::of(std::iter::empty());
+        assert_eq!(promise.above_fastest(&at(0.0), 1.0), None);
+    }
+
+    #[test]
+    fn predictions_are_corrected_by_what_they_have_in_common() {
+        let answers = (0..20).map(|n| (at(0.0), f64::from(n) * 0.1, 7.0 + f64::from(n) * 0.1));
+        let promise = Promise::of(answers);
+        let above = |predicted| promise.above_fastest(&at(0.0), predicted).unwrap();
+        assert!(above(0.0).abs() < 0.1 && above(1.0) > 2.0, "{}", above(1.0));
+        assert!(above(-1.0) < -2.0);
+    }
+
+    #[test]
+    fn answers_that_are_alike_correct_more() {
+        // What is predicted to be alike is twice as slow in one direction.
+        let answers = (0..20).map(|n| {
+            let side = f64::from(n % 2);
+            (at(side), 0.0, 3.0 + side)
+        });
+        let promise = Promise::of(answers);
+        let above = |angle| promise.above_fastest(&at(angle), 0.0).unwrap();
+        assert!(
+            above(0.0) < 0.5 && above(1.0) > 1.5,
+            "{} {}",
+            above(0.0),
+            above(1.0)
+        );
+    }
+
+    #[test]
+    fn wrong_predictions_count_less() {
+        let of = |error: f64| {
+            let wrong = move |n: i32| f64::from(n % 2 * 2 - 1) * error;
+            Promise::of((0..40).map(move |n| (at(0.0), 1.0 + wrong(n), 1.0)))
+        };
+        let above = |p: Promise| p.above_fastest(&at(0.0), 2.0).unwrap();
+        assert!(above(of(1.0)) < 0.5 * above(of(0.0)));
+    }
+}

@@ -368,6 +368,12 @@ mod tests {
                 name: format!("{m} {a} {b}"),
                 cost: Some(if a % 2 == 1 { 2.0 } else { -2.0 } + b as f64 * 0.01),
                 bad: a % 2 == 1,
+                algorithm: "table".into(),
+                decisions: vec![],
+                place: String::new(),
+                latency_ns: None,
+                cpu_s: 0.0,
+                search_s: 0.0,
             };
             points.map(example).collect::<Vec<_>>()
         };
@@ -399,6 +405,37 @@ mod tests {
         assert!(cold.len() >= 27, "{}", cold.len());
         assert!(cold.iter().all(|why| why.starts_with("like ")), "{cold:?}");
         assert!(dropped(0).len() <= 4);
+    }
+
+    #[test]
+    fn what_is_predicted_to_be_slower_than_the_fastest_answer_is_dropped() {
+        let own = (Arc::new(trained()), Arc::new(facts(32)));
+        let mut filter = Cold::new("task", 3, Some(own), ColdRule::Above(0.0));
+        let space = space();
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: 0.0,
+        };
+        let mut dropped = |filter: &mut Cold, a: u64| {
+            let trials: Vec<_> = (0..36)
+                .map(|n| trial(n, [a + 2 * (n / 9), n % 9]))
+                .collect();
+            let verdicts = filter.judge(&context(&space), &trials);
+            let drops = verdicts
+                .iter()
+                .filter(|v| matches!(v, Verdict::Drop { .. }));
+            drops.count()
+        };
+        assert_eq!(dropped(&mut filter, 1), 0, "nothing is known of the task");
+        for n in 0..16 {
+            filter.tell(&search::Told {
+                point: &trial(0, [n % 8, n / 8]).point,
+                outcome: &outcome,
+                cost: Some(if n % 2 == 1 { 55.0 } else { 1.0 }),
+            });
+        }
+        assert!(dropped(&mut filter, 1) >= 27);
+        assert!(dropped(&mut filter, 0) <= 32);
     }
 
     #[test]
