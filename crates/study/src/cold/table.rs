@@ -28,8 +28,9 @@ pub struct Table {
     /// In the order in which they were recorded.
     pub rows: Vec<Row>,
     pub least_ns: f64,
-    /// Measured: what the filter takes for a candidate.
+    /// Measured: what predicting a candidate takes, and what looking up its nearest known ones takes.
     pub look_s: f64,
+    pub nearest_s: f64,
 }
 
 /// The tables of at least so many candidates. No candidate of these tasks may be among those that the network knows.
@@ -51,12 +52,17 @@ fn table(group: &[&Example], trained: &Trained) -> Option<Table> {
         .iter()
         .zip(points)
         .filter(|(_, p)| seen.insert(p.clone()));
-    let start = Instant::now();
+    let (mut look_s, mut nearest_s) = (0.0, 0.0);
     let rows = new.map(|(e, point)| {
+        let start = Instant::now();
         let (at, predicted) = trained.look(&e.row);
+        look_s += start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let known = trained.known(&at);
+        nearest_s += start.elapsed().as_secs_f64();
         Row {
             point,
-            known: trained.known(&at),
+            known,
             at,
             predicted,
             latency_ns: e.latency_ns,
@@ -66,13 +72,14 @@ fn table(group: &[&Example], trained: &Trained) -> Option<Table> {
         }
     });
     let rows: Vec<Row> = rows.collect();
-    let look_s = start.elapsed().as_secs_f64() / rows.len() as f64;
+    let n = rows.len() as f64;
     let least_ns = rows.iter().filter_map(|r| r.latency_ns).reduce(f64::min)?;
     Some(Table {
         space,
         rows,
         least_ns,
-        look_s,
+        look_s: look_s / n,
+        nearest_s: nearest_s / n,
     })
 }
 

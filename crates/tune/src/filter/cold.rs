@@ -213,6 +213,29 @@ impl Known {
         }
     }
 
+    /// What puts candidates first that are predicted to be fast; the same for all if the network is of this search.
+    fn score(&self, p: &Point, space: &Space) -> f64 {
+        match self {
+            Known::Placed {
+                placing: Placing::Own { .. },
+                ..
+            } => 0.0,
+            Known::Placed {
+                placing: Placing::Trained(trained, facts),
+                ..
+            } => trained.look(&row(facts, p, space)).1,
+            Known::Predicted {
+                trained,
+                facts,
+                promise,
+                ..
+            } => {
+                let (at, predicted) = trained.look(&row(facts, p, space));
+                promise.above_fastest(&at, predicted).unwrap_or(predicted)
+            }
+        }
+    }
+
     /// Why a candidate is dropped, if it is.
     fn drops(&self, p: &Point, space: &Space) -> Option<String> {
         match self {
@@ -399,7 +422,11 @@ impl Filter for Cold {
             let known = self.network.as_ref().filter(|_| looked);
             match known.and_then(|k| k.drops(&t.point, context.space)) {
                 Some(why) => Verdict::Drop { why },
-                None => Verdict::Keep { score: 0.0 },
+                None => {
+                    let known = self.network.as_ref();
+                    let score = known.map_or(0.0, |k| k.score(&t.point, context.space));
+                    Verdict::Keep { score }
+                }
             }
         };
         trials.iter().map(one).collect()

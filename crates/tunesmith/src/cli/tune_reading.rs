@@ -71,7 +71,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 30] = [
+const MEASURING: [&str; 31] = [
     "energy",
     "cost",
     "machine-file",
