@@ -416,7 +416,7 @@ mod tests {
             kind: "test".into(),
             value: 0.0,
         };
-        let mut dropped = |filter: &mut Cold, a: u64| {
+        let dropped = |filter: &mut Cold, a: u64| {
             let trials: Vec<_> = (0..36)
                 .map(|n| trial(n, [a + 2 * (n / 9), n % 9]))
                 .collect();
