@@ -7,6 +7,7 @@
 
 pub mod area;
 mod cell;
+pub mod cold;
 mod families;
 mod field;
 mod finished;

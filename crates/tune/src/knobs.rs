@@ -381,6 +381,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "cold-rule",
+        kind: "neighbours=N or above=N",
+        default: "above=1",
+        doc: "With --filter cold and a network that was trained before: what is dropped. neighbours=8: candidates of whose ten nearest known ones eight are cold or failed, as in Trimmer; above=1: candidates whose predicted logarithm of time is so many deviations above that of the fastest answer. What is kept is measured in the order of its predictions",
+        source: "ADR 0041",
+        affects_code: false,
+    },
+    Knob {
         name: "chance",
         kind: "share",
         default: "0.1",

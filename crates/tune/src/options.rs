@@ -3,6 +3,7 @@
 use crate::energy::{Account, Stage};
 use crate::error::{Error, Result, no_such};
 use crate::evaluator::MeasureSettings;
+use crate::filter::ColdRule;
 use crate::filter::filter_names;
 use crate::filter::trained::Trained;
 use crate::knobs::{columns_bytes, knob, number};
@@ -69,6 +70,8 @@ pub struct Options {
     pub filters: Vec<String>,
     /// The network of the filter `cold`, if one was trained before.
     pub cold: Option<Arc<Trained>>,
+    /// What it has dropped.
+    pub cold_rule: ColdRule,
     /// Share of candidates that the filter `chance` drops.
     pub chance: f64,
     /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
@@ -173,6 +176,7 @@ impl Options {
             wanted_ns: vec![],
             filters: vec![],
             cold: None,
+            cold_rule: ColdRule::parse(knob("cold-rule").default).expect("the default is a rule"),
             chance: number(knob("chance")),
             audit: number(knob("audit")),
             seed: number(knob("seed")),
@@ -296,6 +300,7 @@ impl Options {
             chance,
             audit,
             cold,
+            cold_rule,
             learn_loops,
             start_random,
             // The run has these in fields of its own.
@@ -340,6 +345,7 @@ impl Options {
             "chance": chance,
             "audit": audit,
             "cold_trained": cold.is_some(),
+            "cold_rule": cold_rule.to_string(),
             "learn_loops": learn_loops,
             "start_random": start_random,
         });

@@ -3,22 +3,27 @@
 //! A candidate is *cold* if it takes longer than the trend of its search at that time
 //! ([`search::label`]). A network learns costs from the decisions; what its second
 //! layer gives out says which candidates are alike. A new candidate is dropped if most of its nearest
-//! known ones are cold or failed. How often it is looked at falls with every network: at first most
+//! known ones are cold or failed. A network that was trained before on other tasks knows more: with it, a candidate is
+//! dropped if it is predicted to be slower than the fastest one ([`Promise`]), unless Trimmer's rule is asked for. How often it is looked at falls with every network: at first most
 //! candidates are bad, and later the strategy knows better.
 
 use super::draws::Draws;
+use super::promise::Promise;
+use super::rule::ColdRule;
 use super::trained::{Decided, Facts, Trained};
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
-use learn::{EmbeddedNetwork, Mixed};
+use learn::{EmbeddedNetwork, Mixed, NamedRow};
 use search::{Context, Label, Point, Space, Told, label};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use store::Outcome;
 
-/// Told candidates before the first network, and the growth after which the next one is made.
+/// Told candidates before the first network; those before predictions of a network that was trained before are corrected for the first
+/// time; and the growth after which the next one is made.
 const LEAST_TOLD: usize = 32;
+const LEAST_CORRECTED: usize = 8;
 const GROWTH: f64 = 0.2;
 /// Nearest known candidates, and how many of them have to be bad. Trimmer asks for all of them, and does not say how
 /// many there are (ADR 0041).
@@ -27,8 +32,7 @@ pub(crate) const LEAST_BAD: usize = 8;
 /// How labels are made: the observations that a line of the trend is fitted to, and its robust passes.
 pub const FRACTION: f64 = 2.0 / 3.0;
 pub const PASSES: u32 = 3;
-/// How often a candidate is looked at under the first network, by how much less under each next one, and at least.
-const LOOKS: f64 = 0.9;
+/// By how much less often a candidate is looked at under each next network, and how often at least.
 const LOOKS_FALL: f64 = 0.7;
 const LEAST_LOOKS: f64 = 0.05;
 /// Values of a decision that are told apart.
@@ -43,6 +47,8 @@ pub struct Cold {
     network: Option<Known>,
     /// A network that was trained before on other searches, and what is known of this one.
     trained: Option<(Arc<Trained>, Arc<Facts>)>,
+    /// What such a network has dropped.
+    rule: ColdRule,
     /// How many told candidates the next network waits for, and how many networks were due before.
     next: usize,
     due: i32,
@@ -71,29 +77,41 @@ enum Placing {
 
 impl Placing {
     fn place(&self, p: &Point, space: &Space) -> Vec<f64> {
-        direction(match self {
-            Placing::Own { columns, network } => network.place(&columns.row(p)),
-            Placing::Trained(trained, facts) => {
-                let decisions = space.decisions(p);
-                let choice = |(d, index): (&'_ schedule::Decision, &u64)| Decided {
-                    name: d.name.clone(),
-                    index: *index,
-                    value: d.value.clone(),
-                };
-                let choices = decisions.iter().zip(&p.values).map(choice);
-                let algorithm = &space.sketches[p.sketch].name;
-                trained.network.place(&facts.row(algorithm, choices))
-            }
-        })
+        match self {
+            Placing::Own { columns, network } => direction(network.place(&columns.row(p))),
+            Placing::Trained(trained, facts) => trained.look(&row(facts, p, space)).0,
+        }
     }
+}
+
+/// What is said of a candidate to a network that was trained before.
+fn row(facts: &Facts, p: &Point, space: &Space) -> NamedRow {
+    let decisions = space.decisions(p);
+    let choice = |(d, index): (&'_ schedule::Decision, &u64)| Decided {
+        name: d.name.clone(),
+        index: *index,
+        value: d.value.clone(),
+    };
+    let choices = decisions.iter().zip(&p.values).map(choice);
+    facts.row(&space.sketches[p.sketch].name, choices)
 }
 
 /// A network and what it says of told candidates.
 #[derive(Debug)]
-struct Known {
-    placing: Placing,
-    /// Of each told candidate.
-    places: Vec<Place>,
+enum Known {
+    /// Where each of them is, and of how many bad nearest ones a candidate is dropped.
+    Placed {
+        placing: Placing,
+        places: Vec<Place>,
+        least_bad: usize,
+    },
+    /// How its predictions are to be corrected, and above how many deviations it has a candidate dropped.
+    Predicted {
+        trained: Arc<Trained>,
+        facts: Arc<Facts>,
+        promise: Promise,
+        most: f64,
+    },
 }
 
 /// One category for the sketch, and one for each decision by its name.
@@ -151,10 +169,15 @@ impl Known {
             return None;
         }
         let network = EmbeddedNetwork::trained(&rows, &columns.cardinalities, &costs, seed).ok()?;
-        Known::placed(Placing::Own { columns, network }, told, space)
+        Known::placed(Placing::Own { columns, network }, told, space, LEAST_BAD)
     }
 
-    fn placed(placing: Placing, told: &[(Point, Option<f64>)], space: &Space) -> Option<Known> {
+    fn placed(
+        placing: Placing,
+        told: &[(Point, Option<f64>)],
+        space: &Space,
+        least_bad: usize,
+    ) -> Option<Known> {
         let costs: Vec<Option<f64>> = told.iter().map(|(_, cost)| *cost).collect();
         let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
         let places = told.iter().zip(labels).enumerate();
@@ -164,26 +187,105 @@ impl Known {
             name: format!("answer {n}"),
         };
         let places = places.map(place).collect();
-        Some(Known { placing, places })
-    }
-
-    /// The names of a candidate's nearest known ones, if enough of them are bad.
-    fn bad_neighbours(&self, p: &Point, space: &Space) -> Option<String> {
-        let own = self.placing.place(p, space);
-        let before: &[Place] = match &self.placing {
-            Placing::Own { .. } => &[],
-            Placing::Trained(trained, _) => &trained.places,
-        };
-        let nearest = nearest(&own, self.places.iter().chain(before))?;
-        (bad(&nearest) >= LEAST_BAD).then(|| {
-            let mut text = "like".to_string();
-            for (likeness, place) in nearest.iter().filter(|(_, k)| k.bad) {
-                // Writing to a text does not fail.
-                let _ = write!(text, " {} ({likeness:.3})", place.name);
-            }
-            text
+        Some(Known::Placed {
+            placing,
+            places,
+            least_bad,
         })
     }
+
+    /// With a network that was trained before, on answers of this search.
+    fn predicted(
+        (trained, facts): (&Arc<Trained>, &Arc<Facts>),
+        told: &[(Point, Option<f64>)],
+        space: &Space,
+        most: f64,
+    ) -> Known {
+        let timed = told.iter().filter_map(|(p, cost)| {
+            let (at, predicted) = trained.look(&row(facts, p, space));
+            Some((at, predicted, (*cost)?.ln()))
+        });
+        Known::Predicted {
+            trained: trained.clone(),
+            facts: facts.clone(),
+            promise: Promise::of(timed),
+            most,
+        }
+    }
+
+    /// What puts candidates first that are predicted to be fast; the same for all if the network is of this search.
+    fn score(&self, p: &Point, space: &Space) -> f64 {
+        match self {
+            Known::Placed {
+                placing: Placing::Own { .. },
+                ..
+            } => 0.0,
+            Known::Placed {
+                placing: Placing::Trained(trained, facts),
+                ..
+            } => trained.look(&row(facts, p, space)).1,
+            Known::Predicted {
+                trained,
+                facts,
+                promise,
+                ..
+            } => {
+                let (at, predicted) = trained.look(&row(facts, p, space));
+                promise.above_fastest(&at, predicted).unwrap_or(predicted)
+            }
+        }
+    }
+
+    /// Why a candidate is dropped, if it is.
+    fn drops(&self, p: &Point, space: &Space) -> Option<String> {
+        match self {
+            Known::Placed {
+                placing,
+                places,
+                least_bad,
+            } => bad_neighbours(placing, places, p, space, *least_bad),
+            Known::Predicted {
+                trained,
+                facts,
+                promise,
+                most,
+            } => {
+                let (at, predicted) = trained.look(&row(facts, p, space));
+                let above = promise.above_fastest(&at, predicted)?;
+                (above > *most)
+                    .then(|| format!("predicted {above:.1} deviations above the fastest"))
+            }
+        }
+    }
+}
+
+/// The names of a candidate's nearest known ones, if at least so many of them are bad.
+fn bad_neighbours(
+    placing: &Placing,
+    places: &[Place],
+    p: &Point,
+    space: &Space,
+    least: usize,
+) -> Option<String> {
+    let own = placing.place(p, space);
+    let before: &[Place] = match placing {
+        Placing::Own { .. } => &[],
+        Placing::Trained(trained, _) => &trained.places,
+    };
+    let nearest = nearest(&own, places.iter().chain(before))?;
+    (bad(&nearest) >= least).then(|| {
+        let mut text = "like".to_string();
+        for (likeness, place) in nearest.iter().filter(|(_, k)| k.bad) {
+            // Writing to a text does not fail.
+            let _ = write!(text, " {} ({likeness:.3})", place.name);
+        }
+        text
+    })
+}
+
+/// How many candidates the next network waits for.
+fn after(known: usize, least: usize) -> usize {
+    least.max(known + (known as f64 * GROWTH).ceil() as usize)
 }
 
 /// How many places are those of cold and failed candidates.
@@ -222,10 +324,17 @@ pub(crate) fn direction(mut place: Vec<f64>) -> Vec<f64> {
 
 impl Cold {
     pub const NAME: &str = "cold";
+    /// How often a candidate is looked at under the first network.
+    pub const LOOKS: f64 = 0.9;
 
     /// For the search of a task with a seed. With a network that was trained before, the filter works from the
-    /// first batch on.
-    pub fn new(task: &str, seed: u64, trained: Option<(Arc<Trained>, Arc<Facts>)>) -> Cold {
+    /// first batch on, or from the first answers on, and the rule says what it drops.
+    pub fn new(
+        task: &str,
+        seed: u64,
+        trained: Option<(Arc<Trained>, Arc<Facts>)>,
+        rule: ColdRule,
+    ) -> Cold {
         Cold {
             draws: Draws::new(Cold::NAME, task, seed),
             seed,
@@ -233,6 +342,7 @@ impl Cold {
             network: None,
             next: if trained.is_some() { 0 } else { LEAST_TOLD },
             trained,
+            rule,
             due: 0,
         }
     }
@@ -243,23 +353,44 @@ impl Cold {
         let mut due = None;
         while self.told.len() >= self.next {
             due = Some(self.next);
-            self.next = LEAST_TOLD.max(self.next + (self.next as f64 * GROWTH).ceil() as usize);
+            self.next = self.after(self.next);
             self.due += 1;
         }
         let Some(known) = due else {
             return;
         };
         let told = &self.told[..known];
-        let made = match &self.trained {
-            Some((trained, facts)) => {
-                let placing = Placing::Trained(trained.clone(), facts.clone());
-                Known::placed(placing, told, space)
+        let made = match (&self.trained, self.rule) {
+            (Some((trained, facts)), ColdRule::Above(most)) => {
+                Some(Known::predicted((trained, facts), told, space, most))
             }
-            None => Known::of(told, space, self.seed),
+            (Some((trained, facts)), ColdRule::Neighbours(least_bad)) => {
+                let placing = Placing::Trained(trained.clone(), facts.clone());
+                Known::placed(placing, told, space, least_bad)
+            }
+            (None, _) => Known::of(told, space, self.seed),
         };
         if let Some(made) = made {
             self.network = Some(made);
         }
+    }
+
+    /// How many candidates the network after the one of so many waits for.
+    fn after(&self, known: usize) -> usize {
+        match self.trained {
+            Some(_) => after(known, LEAST_CORRECTED),
+            None => after(known, LEAST_TOLD),
+        }
+    }
+
+    /// Of so many told candidates, those that a network which was trained before knows.
+    pub fn known_of(told: usize) -> usize {
+        let (mut known, mut next) = (0, LEAST_CORRECTED);
+        while next <= told {
+            known = next;
+            next = after(known, LEAST_CORRECTED);
+        }
+        known
     }
 
     /// How often a candidate is looked at.
@@ -270,7 +401,7 @@ impl Cold {
         } else {
             self.due - 1
         };
-        (LOOKS * LOOKS_FALL.powi(falls.max(0))).max(LEAST_LOOKS)
+        (Cold::LOOKS * LOOKS_FALL.powi(falls.max(0))).max(LEAST_LOOKS)
     }
 }
 
@@ -289,9 +420,13 @@ impl Filter for Cold {
         let one = |t: &Trial| {
             let looked = self.draws.picks(&t.point, looks);
             let known = self.network.as_ref().filter(|_| looked);
-            match known.and_then(|k| k.bad_neighbours(&t.point, context.space)) {
+            match known.and_then(|k| k.drops(&t.point, context.space)) {
                 Some(why) => Verdict::Drop { why },
-                None => Verdict::Keep { score: 0.0 },
+                None => {
+                    let known = self.network.as_ref();
+                    let score = known.map_or(0.0, |k| k.score(&t.point, context.space));
+                    Verdict::Keep { score }
+                }
             }
         };
         trials.iter().map(one).collect()
@@ -314,7 +449,7 @@ mod tests {
 
     /// Told all points of the table with an even second value: cold where the first value is odd.
     fn told(cost: impl Fn(u64) -> Option<f64>) -> Cold {
-        let mut filter = Cold::new("task", 3, None);
+        let mut filter = Cold::new("task", 3, None, ColdRule::NEIGHBOURS);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,
@@ -361,12 +496,12 @@ mod tests {
 
     #[test]
     fn few_told_candidates_drop_nothing_and_every_network_looks_less_often() {
-        let mut filter = Cold::new("task", 1, None);
+        let mut filter = Cold::new("task", 1, None, ColdRule::NEIGHBOURS);
         assert_eq!(dropped(&mut filter, 1), 0);
         let looks = |due| {
             Cold {
                 due,
-                ..Cold::new("task", 1, None)
+                ..Cold::new("task", 1, None, ColdRule::NEIGHBOURS)
             }
             .looks()
         };

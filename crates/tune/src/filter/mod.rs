@@ -12,6 +12,8 @@ mod distinct;
 mod draws;
 mod loops;
 mod neighbours;
+mod promise;
+mod rule;
 mod score;
 pub mod trained;
 
@@ -21,6 +23,8 @@ pub use distinct::Distinct;
 pub(crate) use draws::Draws;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
+pub use promise::Promise;
+pub use rule::ColdRule;
 pub use score::ByScore;
 
 use crate::error::{Result, no_such};
@@ -96,7 +100,8 @@ pub const FILTERS: [(&str, MakeFilter); 6] = [
     }),
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());
-        Ok(Box::new(Cold::new(&parts.key, parts.seed, trained)))
+        let rule = options.cold_rule;
+        Ok(Box::new(Cold::new(&parts.key, parts.seed, trained, rule)))
     }),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),

@@ -10,7 +10,7 @@ use crate::record;
 use learn::{LoadError, NamedNetwork, NamedRow};
 use search::{Label, label};
 use std::collections::{BTreeMap, HashMap};
-use store::{Arg, MEASURING, Outcome, Record, RecordQuery, Store, TargetKey, Task};
+use store::{Arg, MEASURING, Outcome, Record, RecordQuery, SpentByStage, Store, TargetKey, Task};
 
 /// How rows are made; a network is of one version.
 const VERSION: u32 = 2;
@@ -91,6 +91,16 @@ pub struct Example {
     pub cost: Option<f64>,
     /// Whether it is cold or failed.
     pub bad: bool,
+    /// Its algorithm and decisions, for those who replay its search.
+    pub algorithm: String,
+    pub decisions: Vec<store::Decision>,
+    /// Target and machine.
+    pub place: String,
+    /// None of one that failed.
+    pub latency_ns: Option<f64>,
+    /// CPU time of getting its answer, and the part of that which passed before it was built.
+    pub cpu_s: f64,
+    pub search_s: f64,
 }
 
 /// A record's latency, if it tells one or a failure.
@@ -104,6 +114,12 @@ fn answer(r: &Record) -> Option<Option<f64>> {
     );
     let counts = answered && !r.final_ && MEASURING.contains(&r.evaluator.as_str());
     counts.then(|| r.outcome.median_ns().map(|ns| ns as f64))
+}
+
+fn cpu_s(spent: &SpentByStage) -> f64 {
+    let s = spent;
+    let stages = [&s.search, &s.build, &s.load, &s.measure, &s.check];
+    stages.iter().filter_map(|s| s.cpu_ns).sum::<u64>() as f64 / 1e9
 }
 
 /// The choices of a record. The sketch is no choice of these: the algorithm says it.
@@ -172,10 +188,32 @@ pub fn examples(store: &Store) -> Result<Vec<Example>> {
                 name: format!("{} {}", r.run_id, r.trial),
                 cost: ns.map(|ns| ns.max(1.0).ln() - mean),
                 bad: label != Label::Hot,
+                algorithm: r.algorithm.clone(),
+                decisions: r.decisions.clone(),
+                place: format!("{} {}", r.target, r.machine),
+                latency_ns: *ns,
+                cpu_s: cpu_s(&r.spent),
+                search_s: r.spent.search.cpu_ns.unwrap_or(0) as f64 / 1e9,
             });
         }
     }
     Ok(all)
+}
+
+/// The nearest ones of the candidates that a network was trained on.
+#[derive(Clone, Debug)]
+pub struct Known(Vec<(f64, bool)>);
+
+impl Known {
+    /// How many of the nearest ones are bad, answers of the search itself among them: their directions, and whether they are bad.
+    pub fn with<'a>(&self, at: &[f64], own: impl Iterator<Item = (&'a [f64], bool)>) -> usize {
+        let likeness = |other: &[f64]| at.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+        let own = own.map(|(other, bad)| (likeness(other), bad));
+        let mut all: Vec<(f64, bool)> = self.0.iter().copied().chain(own).collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        all.truncate(NEAREST);
+        all.iter().filter(|(_, bad)| *bad).count()
+    }
 }
 
 /// A trained network, and where it places what a store knows.
@@ -234,6 +272,25 @@ impl Trained {
         Ok(counts)
     }
 
+    /// The direction of a candidate, and the logarithm of its latency over the mean of its search, as predicted.
+    pub fn look(&self, row: &NamedRow) -> (Vec<f64>, f64) {
+        (
+            direction(self.network.place(row)),
+            self.network.predict(row),
+        )
+    }
+
+    /// The nearest ones of what the store knows.
+    pub fn known(&self, at: &[f64]) -> Known {
+        let found = nearest(at, self.places.iter()).unwrap_or_default();
+        Known(
+            found
+                .into_iter()
+                .map(|(likeness, p)| (likeness, p.bad))
+                .collect(),
+        )
+    }
+
     fn place(&self, e: &Example) -> Place {
         Place {
             at: direction(self.network.place(&e.row)),
@@ -262,6 +319,7 @@ impl Trained {
 #[cfg(test)]
 mod tests {
     use super::super::cold::Cold;
+    use super::super::rule::ColdRule;
     use super::super::tests::{context, space, trial};
     use super::super::{Filter, Verdict};
     use super::*;
@@ -310,6 +368,12 @@ mod tests {
                 name: format!("{m} {a} {b}"),
                 cost: Some(if a % 2 == 1 { 2.0 } else { -2.0 } + b as f64 * 0.01),
                 bad: a % 2 == 1,
+                algorithm: "table".into(),
+                decisions: vec![],
+                place: String::new(),
+                latency_ns: None,
+                cpu_s: 0.0,
+                search_s: 0.0,
             };
             points.map(example).collect::<Vec<_>>()
         };
@@ -320,7 +384,12 @@ mod tests {
     #[test]
     fn a_trained_network_drops_in_the_first_batch_and_names_neighbours() {
         let other = Arc::new(facts(32));
-        let mut filter = Cold::new("task", 3, Some((Arc::new(trained()), other)));
+        let mut filter = Cold::new(
+            "task",
+            3,
+            Some((Arc::new(trained()), other)),
+            ColdRule::NEIGHBOURS,
+        );
         let space = space();
         let mut dropped = |a: u64| {
             let point = |n| [a + 2 * (n / 9), n % 9];
@@ -336,6 +405,37 @@ mod tests {
         assert!(cold.len() >= 27, "{}", cold.len());
         assert!(cold.iter().all(|why| why.starts_with("like ")), "{cold:?}");
         assert!(dropped(0).len() <= 4);
+    }
+
+    #[test]
+    fn what_is_predicted_to_be_slower_than_the_fastest_answer_is_dropped() {
+        let own = (Arc::new(trained()), Arc::new(facts(32)));
+        let mut filter = Cold::new("task", 3, Some(own), ColdRule::Above(0.0));
+        let space = space();
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: 0.0,
+        };
+        let dropped = |filter: &mut Cold, a: u64| {
+            let trials: Vec<_> = (0..36)
+                .map(|n| trial(n, [a + 2 * (n / 9), n % 9]))
+                .collect();
+            let verdicts = filter.judge(&context(&space), &trials);
+            let drops = verdicts
+                .iter()
+                .filter(|v| matches!(v, Verdict::Drop { .. }));
+            drops.count()
+        };
+        assert_eq!(dropped(&mut filter, 1), 0, "nothing is known of the task");
+        for n in 0..16 {
+            filter.tell(&search::Told {
+                point: &trial(0, [n % 8, n / 8]).point,
+                outcome: &outcome,
+                cost: Some(if n % 2 == 1 { 55.0 } else { 1.0 }),
+            });
+        }
+        assert!(dropped(&mut filter, 1) >= 27);
+        assert!(dropped(&mut filter, 0) <= 32);
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn rules(f: &Figures) -> Result<()> {
     ]);
     for r in &f.rules {
         let marked = if r.bad_neighbours == RULE.1 {
-            " (the filter's)"
+            " (of --cold-rule neighbours)"
         } else {
             ""
         };

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
 use tune::energy::Account;
 use tune::evaluator::{Evaluator, Reading};
-use tune::filter::ByScore;
+use tune::filter::{ByScore, ColdRule};
 use tune::machine::Machine;
 use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
@@ -90,6 +90,8 @@ pub struct Args {
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("cold-network"))]
     cold_network: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("cold-rule"), default_value = default("cold-rule"), value_parser = ColdRule::parse)]
+    cold_rule: ColdRule,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("chance"), default_value = default("chance"), value_parser = parse_share)]
     chance: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
@@ -232,6 +234,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.objective = a.objective;
     options.filters.clone_from(&a.filter);
     options.chance = a.chance;
+    options.cold_rule = a.cold_rule;
     options.audit = a.audit;
     options.seed = a.seed;
     options.rotate = a.rotate == "on";

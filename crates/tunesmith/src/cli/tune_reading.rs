@@ -71,7 +71,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 30] = [
+const MEASURING: [&str; 31] = [
     "energy",
     "cost",
     "machine-file",
@@ -83,6 +83,7 @@ const MEASURING: [&str; 30] = [
     "wanted",
     "filter",
     "cold-network",
+    "cold-rule",
     "chance",
     "audit",
     "overlap",

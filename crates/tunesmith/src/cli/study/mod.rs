@@ -2,6 +2,7 @@
 //! with each other and with what is predicted of them, predictors on simulated samples, and choosing
 //! online with fixed choices.
 
+mod cold;
 mod learning;
 mod measured;
 mod modelled;
@@ -40,6 +41,7 @@ enum Study {
     Rank(points::RankArgs),
     Spread(points::SpreadArgs),
     Static(scores::Args),
+    Cold(cold::Args),
     Learn(learning::Args),
     Select(select::Args),
     Simulate(simulate::Args),
@@ -124,6 +126,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Rank(a) => points::rank(a)?,
         Study::Spread(a) => points::spread(a)?,
         Study::Static(a) => scores::run(a)?,
+        Study::Cold(a) => cold::run(a)?,
         Study::Learn(a) => learning::run(a)?,
         Study::Select(a) => select::run(a)?,
         Study::Simulate(a) => simulate::run(a)?,

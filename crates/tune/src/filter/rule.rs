@@ -1,0 +1,70 @@
+//! When the filter `cold` drops a candidate, if a network was trained before.
+
+use super::cold::{LEAST_BAD, NEAREST};
+use serde::Serialize;
+use std::fmt;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColdRule {
+    /// If so many of its ten nearest known ones are cold or failed, the rule of Trimmer.
+    Neighbours(usize),
+    /// If the logarithm of its latency is predicted to be so many deviations above that of the fastest answer.
+    Above(f64),
+}
+
+impl ColdRule {
+    /// Trimmer's rule, as it does best here.
+    pub const NEIGHBOURS: ColdRule = ColdRule::Neighbours(LEAST_BAD);
+
+    /// A rule as it is displayed.
+    ///
+    /// # Errors
+    /// If the text is no rule.
+    pub fn parse(text: &str) -> Result<ColdRule, String> {
+        let rule = match text.split_once('=') {
+            Some(("neighbours", n)) => n.parse().ok().map(ColdRule::Neighbours),
+            Some(("above", n)) => n.parse().ok().map(ColdRule::Above),
+            _ => None,
+        };
+        let allowed = rule.filter(|rule| match rule {
+            ColdRule::Neighbours(n) => (1..=NEAREST).contains(n),
+            ColdRule::Above(n) => n.is_finite(),
+        });
+        allowed.ok_or_else(|| {
+            format!("use neighbours=N with an N of 1 to {NEAREST}, or above=N with a number")
+        })
+    }
+}
+
+impl fmt::Display for ColdRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ColdRule::Neighbours(n) => write!(f, "neighbours={n}"),
+            ColdRule::Above(n) => write!(f, "above={n}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_back_and_others_are_refused() {
+        for rule in [ColdRule::NEIGHBOURS, ColdRule::Above(-0.5)] {
+            assert_eq!(ColdRule::parse(&rule.to_string()), Ok(rule));
+        }
+        for text in [
+            "neighbours=0",
+            "neighbours=11",
+            "above=",
+            "above=nan",
+            "cold",
+            "below=1",
+        ] {
+            assert!(ColdRule::parse(text).is_err(), "{text}");
+        }
+    }
+}
