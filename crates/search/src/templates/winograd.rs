@@ -25,8 +25,10 @@ use schedule::Arg;
 const TILES: [i64; 3] = [4, 2, 6];
 
 /// Fewest pixels of all images for which it pays to transform weights that are no constants: a transform writes and
-/// reads 36 numbers for 9, and saves about 7 multiply-adds a pixel.
-const LEAST_PIXELS: i64 = 512;
+/// reads 36 numbers for 9, and saves about 7 multiply-adds a pixel. Chosen by hand: with 512 channels and maps, 1024
+/// pixels (64 images of 4x4) take 15.3 ms with tiles of 4 and 6.9 ms in the plain form, 1568 (2 of 28x28) take 22.6 ms
+/// and 30.2 ms (Zen 5; two threads and one).
+const LEAST_PIXELS: i64 = 1100;
 
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
