@@ -61,7 +61,7 @@ pub(crate) fn narrowed(
     let (y, kind) = match (float8_of(kind.number), kind.number) {
         (Some(float), _) => (rounded(n, x, &float, saturate)?, kind),
         (None, 13) => unsigned_64(n, x, kind)?,
-        (None, 4 | 5 | 12) => (wrapped(n, x, kind)?, kind),
+        (None, 4 | 5 | 12 | 21 | 22 | 25 | 26) => (wrapped(n, x, kind)?, kind),
         _ => return Problem::unsupported(format!("a cast to {}", kind.name)),
     };
     // A result of its own: what it is marked as is not true of the operand.
