@@ -32,7 +32,7 @@ fn biased(n: &mut NodeImport, gelu: Gelu) -> Imported {
 }
 
 /// x sigmoid(alpha x).
-fn gated(n: &mut NodeImport, x: ValueId, alpha: f32) -> Result<ValueId, Problem> {
+pub(crate) fn gated(n: &mut NodeImport, x: ValueId, alpha: f32) -> Result<ValueId, Problem> {
     let inner = crate::composite::scaled(n, x, alpha)?;
     let gate = n.unary(Unary::Sigmoid, inner)?;
     n.binary(Binary::Mul, x, gate)

@@ -234,6 +234,12 @@ impl Along {
         Along { axis, block: 0 }
     }
 
+    /// One value for so many elements in a row.
+    pub(crate) fn blocks(axis: usize, block: usize) -> Along {
+        let axis = axis as i64;
+        Along { axis, block }
+    }
+
     fn attributes(n: &NodeImport) -> Result<Along, Problem> {
         let block = n.attributes.int("block_size", 0)?;
         Ok(Along {
