@@ -242,6 +242,7 @@ fn what_is_not_attention_of_groups_is_refused() {
         rotates: false,
         packed: false,
         smooth: false,
+        sinks: false,
     };
     let refused = |attribute: AttributeProto| {
         let (mut model, _) = case.model();

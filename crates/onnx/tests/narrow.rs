@@ -331,7 +331,7 @@ fn floats_of_8_bits_are_quantised_to() {
     }
 }
 
-/// Integers keep their low bits.
+/// Integers keep their low bits, and floats are rounded to integers first, halves to even ones.
 #[test]
 fn numbers_of_4_bits_are_cast_to() {
     for (to, expected) in [(I4, [7.0, -8.0, -1.0, 2.0]), (U4, [7.0, 8.0, 15.0, 2.0])] {
@@ -340,6 +340,8 @@ fn numbers_of_4_bits_are_cast_to() {
             node("Cast", &["n"], &["y"], vec![int("to", F32.into())]),
         ];
         let k = build_onnx::int64s("k", &[7, 8, -1, 18]);
-        assert_eq!(values(&model(nodes, vec![k])), expected);
+        assert_eq!(values(&model(nodes.clone(), vec![k])), expected);
+        let k = scale("k", &[3], &[3.7, 2.5, 0.4]);
+        assert_eq!(values(&model(nodes, vec![k])), [4.0, 2.0, 0.0]);
     }
 }
