@@ -180,7 +180,7 @@ impl Layer {
 }
 
 /// The weight of each expert for each row: [experts, rows, 1]. Those that are not among the k best have 0.
-fn routed(n: &mut NodeImport, logits: ValueId) -> Result<ValueId, Problem> {
+fn routed(n: &mut NodeImport, logits: ValueId, normalised: bool) -> Result<ValueId, Problem> {
     let [rows, experts] = n.shape(logits)[..] else {
         return Problem::unsupported(format!("its routing is {}", n.ty(logits)));
     };
@@ -195,7 +195,7 @@ fn routed(n: &mut NodeImport, logits: ValueId) -> Result<ValueId, Problem> {
     let pick = |n: &mut NodeImport, v| {
         n.emit(Op::GatherElements(GatherElements { axis: 1 }), &[v, chosen])
     };
-    let weights = match n.attributes.flag("normalize_routing_weights", false)? {
+    let weights = match normalised {
         true => {
             let own = pick(n, logits)?;
             softmax(n, own)?
@@ -255,6 +255,7 @@ fn activated(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
 /// The weighted results of experts for the rows of operand 0.
 fn mixed(
     n: &mut NodeImport,
+    normalised: bool,
     layers: impl Fn(&mut NodeImport) -> Result<[Layer; 2], Problem>,
 ) -> Imported {
     let (x, logits) = (n.input(0)?, n.input(1)?);
@@ -270,18 +271,23 @@ fn mixed(
     let inner = first.apply(n, rows)?;
     let inner = activated(n, inner)?;
     let y = second.apply(n, inner)?;
-    let weights = routed(n, logits)?;
+    let weights = routed(n, logits, normalised)?;
     let weighted = n.binary(Binary::Mul, y, weights)?;
     let y = sum(n, weighted, 0, false)?;
     Ok(vec![n.reshape(y, shape)?])
 }
 
 pub(crate) fn moe(n: &mut NodeImport) -> Imported {
-    mixed(n, |n| Ok([Layer::plain(n, 2)?, Layer::plain(n, 4)?]))
+    let normalised = n.attributes.flag("normalize_routing_weights", false)?;
+    mixed(n, normalised, |n| {
+        Ok([Layer::plain(n, 2)?, Layer::plain(n, 4)?])
+    })
 }
 
+/// ONNX Runtime normalises the weights of these experts whatever the attribute says.
 pub(crate) fn quantized_moe(n: &mut NodeImport) -> Imported {
-    mixed(n, |n| {
+    n.attributes.ignore(&["normalize_routing_weights"]);
+    mixed(n, true, |n| {
         let width = n.shape(n.input(0)?).last().copied().unwrap_or(0);
         let first = Layer::packed(n, 2, 11, width)?;
         let results = n.shape(first.weights)[1];

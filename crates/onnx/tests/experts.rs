@@ -140,12 +140,17 @@ fn layer(weights: &[f64], bias: &[f64], expert: usize, x: &[f64]) -> Vec<f64> {
     (0..results).map(of).collect()
 }
 
-fn expected(x: &[f64], logits: &[f64], layers: [[&[f64]; 2]; 2], act: &str) -> Vec<f64> {
+fn expected(
+    x: &[f64],
+    logits: &[f64],
+    layers: [[&[f64]; 2]; 2],
+    (act, normalised): (&str, bool),
+) -> Vec<f64> {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let mut out = vec![0.0; ROWS * WIDTH];
     for row in 0..ROWS {
         let x = &x[row * WIDTH..][..WIDTH];
-        for (e, weight) in routed(&logits[row * EXPERTS..][..EXPERTS], act == "swiglu") {
+        for (e, weight) in routed(&logits[row * EXPERTS..][..EXPERTS], normalised) {
             let inner = layer(layers[0][0], layers[0][1], e, x);
             let inner: Vec<f64> = match act {
                 "swiglu" => inner
@@ -196,7 +201,12 @@ fn the_best_experts_of_each_row_are_mixed() {
         let y = run("MoE", attributes(act), &operands, 0);
         let [w1, b1, w2, b2] = [&w1, &b1, &w2, &b2].map(floats_of);
         let layers = [[&w1[..], &b1[..]], [&w2[..], &b2[..]]];
-        let expected = expected(&floats_of(&x), &floats_of(&logits), layers, act);
+        let expected = expected(
+            &floats_of(&x),
+            &floats_of(&logits),
+            layers,
+            (act, act == "swiglu"),
+        );
         near(&floats_of(&y), &expected);
     }
 }
@@ -225,6 +235,6 @@ fn experts_may_be_packed() {
     let layers = [[&w1[..], &s1[..]], [&w2[..], &s2[..]]];
     near(
         &floats_of(&y),
-        &expected(&floats_of(&x), &floats_of(&logits), layers, "silu"),
+        &expected(&floats_of(&x), &floats_of(&logits), layers, ("silu", true)),
     );
 }

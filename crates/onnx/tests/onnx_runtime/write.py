@@ -518,7 +518,7 @@ def experts():
     for act in ("relu", "silu", "gelu", "identity"):
         for normalised in (0, 1):
             case(f"MoE_{act}_{normalised}", "MoE", layers, k=2, activation_type=act, normalize_routing_weights=normalised)
-    case("MoE_swiglu", "MoE", lambda s: layers(s, 12), k=2, activation_type="swiglu", swiglu_fusion=1,
+    case("MoE_swiglu_limit", "MoE", lambda s: layers(s, 12), k=2, activation_type="swiglu", swiglu_fusion=1,
          activation_alpha=1.75, activation_beta=1.0, swiglu_limit=1.5, normalize_routing_weights=1)
     for normalised in (0, 1):
         packed = lambda s: [s.f(4, 32), s.f(4, 3), Const(s.u8(3, 32, 16)), scales(s, 3, 32), None, Const(s.u8(3, 32, 16)), scales(s, 3, 32)]
