@@ -3,7 +3,7 @@
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{Contract, Op, Reduce, ReduceKind, Slice, Transpose};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// The axes that `...` stands for are in the first places of the term.
 struct Equation {
@@ -20,6 +20,7 @@ pub(crate) fn einsum(n: &mut NodeImport) -> Imported {
     for (x, letters) in inputs.into_iter().zip(equation.operands) {
         terms.push(diagonal(n, x, letters)?);
     }
+    broadcast(n, &mut terms)?;
     if let [(x, letters)] = &terms[..] {
         return reordered_sum(n, *x, letters, &equation.result);
     }
@@ -47,6 +48,32 @@ pub(crate) fn einsum(n: &mut NodeImport) -> Imported {
         terms.push_front((z, result));
     }
     Problem::unsupported("it has no operands")
+}
+
+/// Drops axes of one element whose letter stands for more elements in another operand.
+fn broadcast(n: &mut NodeImport, terms: &mut [(ValueId, Vec<char>)]) -> Result<(), Problem> {
+    let mut longer = HashSet::new();
+    for (x, letters) in &*terms {
+        let sizes = n.shape(*x);
+        longer.extend(
+            letters
+                .iter()
+                .zip(sizes)
+                .filter(|(_, s)| *s != 1)
+                .map(|(l, _)| *l),
+        );
+    }
+    for (x, letters) in terms {
+        let shape = n.shape(*x);
+        let kept: Vec<usize> = (0..shape.len())
+            .filter(|a| shape[*a] != 1 || !longer.contains(&letters[*a]))
+            .collect();
+        if kept.len() < shape.len() {
+            *x = n.reshape(*x, kept.iter().map(|a| shape[*a]).collect())?;
+            *letters = kept.iter().map(|a| letters[*a]).collect();
+        }
+    }
+    Ok(())
 }
 
 /// An operand without letters that stand twice: of their two axes only the elements with equal indices are left.

@@ -13,9 +13,14 @@ pub(crate) fn prod(n: &mut NodeImport) -> Imported {
 
 fn cumulative(n: &mut NodeImport, kind: CumulativeKind) -> Imported {
     let x = n.input(0)?;
-    let axis = match n.constant_ints(1, "axis")?.as_deref() {
-        Some([axis]) => n.axis(*axis, n.ty(x).rank())?,
-        _ => return Problem::unsupported("its axis is not one number"),
+    let rank = n.ty(x).rank();
+    let is_computed = n.optional(1).is_some_and(|v| n.model.constant(v).is_none());
+    let axis = match is_computed && rank == 1 {
+        true => 0,
+        false => match n.constant_ints(1, "axis")?.as_deref() {
+            Some([axis]) => n.axis(*axis, rank)?,
+            _ => return Problem::unsupported("its axis is not one number"),
+        },
     };
     let cumulative = Cumulative {
         kind,

@@ -32,7 +32,7 @@ fn biased(n: &mut NodeImport, gelu: Gelu) -> Imported {
 }
 
 /// x sigmoid(alpha x).
-fn gated(n: &mut NodeImport, x: ValueId, alpha: f32) -> Result<ValueId, Problem> {
+pub(crate) fn gated(n: &mut NodeImport, x: ValueId, alpha: f32) -> Result<ValueId, Problem> {
     let inner = crate::composite::scaled(n, x, alpha)?;
     let gate = n.unary(Unary::Sigmoid, inner)?;
     n.binary(Binary::Mul, x, gate)
@@ -54,20 +54,26 @@ pub(crate) fn swiglu(n: &mut NodeImport) -> Imported {
     Ok(vec![n.binary(Binary::Mul, gate, b)?])
 }
 
-/// alpha A B, each read as a transpose of its last axes if so said.
+/// alpha A B. Each is read with its first axis behind those of the batch, and then as a transpose of its last axes, if so
+/// said.
 pub(crate) fn fused_matmul(n: &mut NodeImport) -> Imported {
     let alpha = n.attributes.float("alpha", 1.0)?;
-    for batch in ["transBatchA", "transBatchB"] {
-        if n.attributes.flag(batch, false)? {
-            return Problem::unsupported(format!("{batch}=1"));
-        }
-    }
     let mut operands = [n.input(0)?, n.input(1)?];
-    for (x, name) in operands.iter_mut().zip(["transA", "transB"]) {
+    for (x, name) in operands.iter_mut().zip(["A", "B"]) {
         let rank = n.ty(*x).rank();
-        if n.attributes.flag(name, false)? && rank > 1 {
-            let mut perm: Vec<usize> = (0..rank).collect();
+        let is_turned = n.attributes.flag(&format!("trans{name}"), false)?;
+        let moves_batch = n.attributes.flag(&format!("transBatch{name}"), false)?;
+        if rank < 2 {
+            continue;
+        }
+        let mut perm: Vec<usize> = (0..rank).collect();
+        if moves_batch {
+            perm[..rank - 1].rotate_left(1);
+        }
+        if is_turned {
             perm.swap(rank - 1, rank - 2);
+        }
+        if is_turned || moves_batch {
             *x = transposed(n, *x, &perm)?;
         }
     }
@@ -180,15 +186,21 @@ pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
 /// [`gemm`](crate::linear::gemm) and an activation.
 pub(crate) fn fused_gemm(n: &mut NodeImport) -> Imported {
     let y = crate::linear::gemm(n)?[0];
-    let alpha = n.attributes.float("activation_alpha", 0.01)?;
-    n.attributes
-        .ignore(&["activation_beta", "activation_gamma"]);
+    let alpha = n.attributes.optional_float("activation_alpha")?;
+    let beta = n.attributes.optional_float("activation_beta")?;
+    n.attributes.ignore(&["activation_gamma"]);
     let activation = match n.attributes.text("activation", "")?.as_str() {
         "" => return Ok(vec![y]),
         "Relu" => Unary::Relu,
         "Tanh" => Unary::Tanh,
         "Sigmoid" => Unary::Sigmoid,
-        "LeakyRelu" => Unary::LeakyRelu { alpha },
+        "LeakyRelu" => Unary::LeakyRelu {
+            alpha: alpha.unwrap_or(0.01),
+        },
+        "HardSigmoid" => Unary::HardSigmoid {
+            alpha: alpha.unwrap_or(0.2),
+            beta: beta.unwrap_or(0.5),
+        },
         other => return Problem::unsupported(format!("activation=`{other}`")),
     };
     Ok(vec![n.unary(activation, y)?])

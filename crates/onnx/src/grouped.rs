@@ -172,6 +172,24 @@ impl Groups {
             None => Ok(own),
         }
     }
+
+    /// A bias with one more column: each head has its own score there, which takes part in the softmax and has no value.
+    fn with_sinks(
+        &self,
+        n: &mut NodeImport,
+        bias: ValueId,
+        sinks: ValueId,
+    ) -> Result<ValueId, Problem> {
+        if n.ty(sinks).len() != self.heads {
+            return Problem::unsupported(format!("sinks {} of {} heads", n.ty(sinks), self.heads));
+        }
+        let columns = n.shape(bias)[3];
+        let sinks = n.reshape(sinks, vec![1, self.heads, 1, 1])?;
+        let sinks = n.cast(sinks, n.dtype(bias))?;
+        let sinks = stretched(n, sinks, &[self.batch, self.heads, self.rows, 1])?;
+        let bias = stretched(n, bias, &[self.batch, self.heads, self.rows, columns])?;
+        n.emit(Op::Concat(Concat { axis: 3 }), &[bias, sinks])
+    }
 }
 
 /// Operands 7 to 9: the angles by which queries and keys are turned, and their positions.
@@ -249,10 +267,15 @@ pub(crate) fn group_query_attention(n: &mut NodeImport) -> Imported {
         scale => f64::from(scale),
     };
     let mut seen = [k, v, g.bias(n, earlier, length, dtype)?];
-    if smooth {
-        for (x, back) in seen.iter_mut().zip([2, 2, 1]) {
-            *x = with_zero(n, *x, back)?;
+    let sinks = n.optional(11);
+    if smooth || sinks.is_some() {
+        for x in &mut seen[..2] {
+            *x = with_zero(n, *x, 2)?;
         }
+        seen[2] = match sinks {
+            Some(sinks) => g.with_sinks(n, seen[2], sinks)?,
+            None => with_zero(n, seen[2], 1)?,
+        };
     }
     let how = Weighting {
         scale,

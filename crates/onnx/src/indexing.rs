@@ -281,11 +281,13 @@ pub(crate) fn eye_like(n: &mut NodeImport) -> Imported {
 pub(crate) fn trilu(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let upper = n.attributes.flag("upper", true)?;
-    let k = match n.constant_ints(1, "diagonal")? {
-        None => 0,
-        Some(k) => match k[..] {
-            [k] => k,
-            _ => return Problem::unsupported("its diagonal is not one number"),
+    let computed = n.optional(1).filter(|v| n.model.constant(*v).is_none());
+    let k = match computed {
+        Some(_) => 0,
+        None => match n.constant_ints(1, "diagonal")?.as_deref() {
+            None => 0,
+            Some([k]) => *k,
+            Some(_) => return Problem::unsupported("its diagonal is not one number"),
         },
     };
     let shape = n.shape(x);
@@ -296,8 +298,15 @@ pub(crate) fn trilu(n: &mut NodeImport) -> Imported {
         return Ok(vec![x]);
     }
     // Diagonals outside the matrix are all alike, and sums with them do not overflow.
-    let k = k.clamp(-(rows as i64) - 1, columns as i64 + 1);
-    let row = counting(n, rows, 0, 2, k)?;
+    let (least, most) = (-(rows as i64) - 1, columns as i64 + 1);
+    let mut row = counting(n, rows, 0, 2, k.clamp(least, most))?;
+    if let Some(k) = computed {
+        let (least, most) = (n.number(least), n.number(most));
+        let k = n.reshape(k, vec![])?;
+        let k = n.binary(Binary::Max, k, least)?;
+        let k = n.binary(Binary::Min, k, most)?;
+        row = n.binary(Binary::Add, row, k)?;
+    }
     let column = counting(n, columns, 1, 2, 0)?;
     let side = match upper {
         true => Binary::GreaterOrEqual,

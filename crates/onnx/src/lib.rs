@@ -16,6 +16,7 @@ mod cumulative;
 mod declared;
 mod elementwise;
 mod error;
+mod experts;
 mod export;
 mod file;
 mod fused;

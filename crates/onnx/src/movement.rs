@@ -5,6 +5,7 @@ use graph::ValueId;
 use graph::ops::{
     Concat, Expand, Gather, Op, Pad, PadMode, Slice, Split, Transpose, broadcast_shape,
 };
+use tensor::DType;
 
 fn sizes(values: &[i64], what: &str) -> Result<Vec<usize>, Problem> {
     let sizes: Option<Vec<usize>> = values.iter().map(|v| usize::try_from(*v).ok()).collect();
@@ -133,8 +134,14 @@ pub(crate) fn pad(n: &mut NodeImport) -> Imported {
     let mut x = n.input(0)?;
     let rank = n.ty(x).rank();
     let given = required(n.ints_by_opset("pads", 1, 10)?, "pads")?;
+    let computed = match n.opset < 11 {
+        true => None,
+        false => n.optional(2).filter(|v| n.model.constant(*v).is_none()),
+    };
     let value = if n.opset < 11 {
         Some(f64::from(n.attributes.float("value", 0.0)?))
+    } else if computed.is_some() {
+        None
     } else {
         n.constant_scalar(2, "padding value")?
     };
@@ -168,7 +175,17 @@ pub(crate) fn pad(n: &mut NodeImport) -> Imported {
         x = n.emit(Op::Pad(cut), &[x])?;
         pads = pads.iter().map(|(b, a)| (*b.max(&0), *a.max(&0))).collect();
     }
-    Ok(vec![n.emit(Op::Pad(Pad { mode, pads }), &[x])?])
+    let pad = Op::Pad(Pad { mode, pads });
+    let y = n.emit(pad.clone(), &[x])?;
+    match computed {
+        Some(value) if matches!(mode, PadMode::Constant(_)) => {
+            let one = n.filled(DType::Bool, &n.shape(x), 1.0)?;
+            let is_inside = n.emit(pad, &[one])?;
+            let value = n.reshape(value, vec![])?;
+            Ok(vec![n.emit(Op::Where, &[is_inside, y, value])?])
+        }
+        _ => Ok(vec![y]),
+    }
 }
 
 pub(crate) fn reshape(n: &mut NodeImport) -> Imported {

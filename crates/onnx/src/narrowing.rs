@@ -62,6 +62,14 @@ pub(crate) fn narrowed(
         (Some(float), _) => (rounded(n, x, &float, saturate)?, kind),
         (None, 13) => unsigned_64(n, x, kind)?,
         (None, 4 | 5 | 12) => (wrapped(n, x, kind)?, kind),
+        // The documentation rounds to such a number, where a cast to others cuts off.
+        (None, 21 | 22 | 25 | 26) => {
+            let x = match n.dtype(x).is_float() {
+                true => n.unary(Unary::Round, x)?,
+                false => x,
+            };
+            (wrapped(n, x, kind)?, kind)
+        }
         _ => return Problem::unsupported(format!("a cast to {}", kind.name)),
     };
     // A result of its own: what it is marked as is not true of the operand.

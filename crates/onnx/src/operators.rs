@@ -2,10 +2,10 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
-    grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m, norm as n,
-    qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y, resize as i,
-    select as h, sequence as j, shapes as s, spectrum as z, windows as w,
+    attention as a, composite as c, contract as k, cumulative as u, elementwise as e, experts as b,
+    fused as f, grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m,
+    norm as n, qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y,
+    resize as i, select as h, sequence as j, shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -144,6 +144,9 @@ pub const OPERATORS: &[Operator] = &[
     standard("NonZero", h::non_zero),
     standard("Not", e::not),
     standard("OneHot", x::one_hot),
+    standard("Optional", j::optional),
+    standard("OptionalGetElement", j::optional),
+    standard("OptionalHasElement", j::has_element),
     standard("Or", e::or),
     standard("PRelu", e::prelu),
     standard("Pad", m::pad),
@@ -226,10 +229,13 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("FusedConv", f::fused_conv),
     microsoft("FusedGemm", f::fused_gemm),
     microsoft("FusedMatMul", f::fused_matmul),
+    microsoft("GatherBlockQuantized", b::gather_block_quantized),
+    microsoft("GatherND", x::gather_nd),
     microsoft("Gelu", e::gelu),
     microsoft("GroupQueryAttention", v::group_query_attention),
     microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
     microsoft("MatMulNBits", d::matmul_n_bits),
+    microsoft("MoE", b::moe),
     microsoft("MultiHeadAttention", f::multi_head_attention),
     microsoft("DequantizeLinear", q::dequantize_linear),
     microsoft("QAttention", d::attention),
@@ -243,6 +249,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QLinearSigmoid", d::sigmoid),
     microsoft("QLinearSoftmax", d::softmax),
     microsoft("QLinearWhere", d::select),
+    microsoft("QMoE", b::quantized_moe),
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", f::quick_gelu),
     microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
@@ -251,6 +258,8 @@ pub const OPERATORS: &[Operator] = &[
         "SkipSimplifiedLayerNormalization",
         f::skip_simplified_layer_norm,
     ),
+    microsoft("TransposeMatMul", f::fused_matmul),
+    microsoft("Trilu", x::trilu),
 ];
 
 /// The importer of an operator.
@@ -279,15 +288,13 @@ const GENERATION: [&str; 5] = [
 ];
 /// Operators of com.microsoft that the optimiser writes for one kind of device, of which it has
 /// others to write where it is told another kind.
-const OF_A_DEVICE: [&str; 9] = [
+const OF_A_DEVICE: [&str; 7] = [
     "GemmFastGelu",
-    "MoE",
     "NhwcConv",
     "NhwcFusedConv",
     "NhwcMaxPool",
     "PackedAttention",
     "PackedMultiHeadAttention",
-    "QMoE",
     "SparseAttention",
 ];
 /// Operators of training.

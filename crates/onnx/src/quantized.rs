@@ -7,6 +7,7 @@
 //! constant a column or map.
 
 use crate::narrow::Narrow;
+use crate::narrowing::narrowed;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::windows;
 use graph::ValueId;
@@ -233,6 +234,12 @@ impl Along {
         Along { axis, block: 0 }
     }
 
+    /// One value for so many elements in a row.
+    pub(crate) fn blocks(axis: usize, block: usize) -> Along {
+        let axis = axis as i64;
+        Along { axis, block }
+    }
+
     fn attributes(n: &NodeImport) -> Result<Along, Problem> {
         let block = n.attributes.int("block_size", 0)?;
         Ok(Along {
@@ -309,12 +316,17 @@ fn along(n: &mut NodeImport, v: ValueId, along: Along, like: &[usize]) -> Result
 
 pub(crate) fn quantize_linear(n: &mut NodeImport) -> Imported {
     let along = Along::attributes(n)?;
-    n.attributes.ignore(&["saturate"]);
+    let saturate = n.attributes.flag("saturate", true)?;
     if n.attributes.int("precision", 0)? != 0 {
         return Problem::unsupported("precision");
     }
     let (x, scale) = (n.input(0)?, n.input(1)?);
     let output = i32::try_from(n.attributes.int("output_dtype", 0)?).unwrap_or(-1);
+    let like = n.optional(2).and_then(|z| n.narrow.get(&z).copied());
+    if let Some(kind) = like.or(Narrow::of(output)).filter(|k| k.range().is_none()) {
+        let quotient = scaled_down(n, x, scale, along)?;
+        return Ok(vec![narrowed(n, quotient, kind, saturate)?]);
+    }
     let (to, narrow) = match n.optional(2) {
         Some(z) => (Steps::like(n, z)?, n.narrow.get(&z).copied()),
         None => match (output, Narrow::of(output)) {
@@ -339,14 +351,25 @@ pub(crate) fn quantized(
     to: Steps,
 ) -> Result<ValueId, Problem> {
     let like = n.shape(x);
-    let scale = along(n, scale, place, &like)?;
+    let y = scaled_down(n, x, scale, place)?;
     let zero_point = match zero_point {
         Some(z) => Some(along(n, z, place, &like)?),
         None => None,
     };
-    let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
-    let y = n.binary(Binary::Div, x, scale)?;
     saturated(n, y, zero_point, to)
+}
+
+/// Numbers by their scales, in f32.
+fn scaled_down(
+    n: &mut NodeImport,
+    x: ValueId,
+    scale: ValueId,
+    place: Along,
+) -> Result<ValueId, Problem> {
+    let like = n.shape(x);
+    let scale = along(n, scale, place, &like)?;
+    let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
+    n.binary(Binary::Div, x, scale)
 }
 
 pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
@@ -488,7 +511,13 @@ fn scalar(n: &mut NodeImport, i: usize) -> Result<ValueId, Problem> {
 }
 
 pub(crate) fn qlinear_matmul(n: &mut NodeImport) -> Imported {
-    let scales = [scalar(n, 1)?, scalar(n, 4)?, scalar(n, 6)?];
+    let columns = n.input(4)?;
+    // One scale for all columns, or one for each.
+    let columns = match n.shape(columns)[..] {
+        [count] if count > 1 && n.shape(n.input(3)?).last() == Some(&count) => columns,
+        _ => scalar(n, 4)?,
+    };
+    let scales = [scalar(n, 1)?, columns, scalar(n, 6)?];
     let operands = [n.input(0)?, n.input(3)?];
     let zero_points = [zero_point(n, 2), zero_point(n, 5)];
     let acc = product(n, operands, zero_points)?;

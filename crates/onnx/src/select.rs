@@ -70,8 +70,11 @@ pub(crate) fn non_zero(n: &mut NodeImport) -> Imported {
         let out = Tensor::from_slice(&[shape.len(), found.len()], &places);
         return Ok(vec![n.model.add_result(&n.name, out)]);
     }
-    if shape.is_empty() || n.ty(x).is_empty() {
+    if shape.is_empty() {
         return Problem::unsupported(format!("its operand is {}", n.ty(x)));
+    }
+    if n.ty(x).is_empty() {
+        return Ok(vec![n.filled(DType::I64, &[shape.len(), 0], 0.0)?]);
     }
     let chosen = n.nonzero(x)?;
     let rows = coordinates(n, chosen.positions, &shape)?;
@@ -210,8 +213,16 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
         Some(axis) => Some(n.axis(axis, n.ty(x).rank())?),
         None => None,
     };
-    if n.ty(x).is_empty() {
+    if n.ty(x).is_empty() && axis.is_some_and(|a| n.shape(x)[a] > 0) {
         return Problem::unsupported(format!("its operand is {}", n.ty(x)));
+    }
+    if n.ty(x).is_empty() {
+        let none = n.filled(DType::I64, &[0], 0.0)?;
+        let values = match axis {
+            Some(_) => x,
+            None => n.reshape(x, vec![0])?,
+        };
+        return Ok(vec![values, none, none, none]);
     }
     let (whole, axis) = match axis {
         Some(axis) => (x, axis),

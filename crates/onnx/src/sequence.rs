@@ -14,9 +14,12 @@ use tensor::{DType, Tensor};
 pub(crate) type Sequences = HashMap<ValueId, Vec<ValueId>>;
 
 /// Operators that take sequences.
-const TAKE_SEQUENCES: [&str; 6] = [
+const TAKE_SEQUENCES: [&str; 9] = [
     "ConcatFromSequence",
     "Identity",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
     "SequenceAt",
     "SequenceErase",
     "SequenceInsert",
@@ -106,6 +109,20 @@ pub(crate) fn at(n: &mut NodeImport) -> Imported {
 pub(crate) fn length(n: &mut NodeImport) -> Imported {
     let count = given(n)?.len();
     Ok(vec![n.number(count as i64)])
+}
+
+/// An optional is the value that it holds.
+pub(crate) fn optional(n: &mut NodeImport) -> Imported {
+    n.attributes.ignore(&["type"]);
+    match n.optional(0) {
+        Some(held) => Ok(vec![held]),
+        None => Problem::unsupported("it holds nothing"),
+    }
+}
+
+pub(crate) fn has_element(n: &mut NodeImport) -> Imported {
+    let held = f64::from(u8::from(n.optional(0).is_some()));
+    Ok(vec![n.filled(DType::Bool, &[], held)?])
 }
 
 /// All tensors behind each other along an axis, or along a new one.

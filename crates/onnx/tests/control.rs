@@ -3,7 +3,10 @@
 mod build_onnx;
 
 use build_onnx::{F32, file, import, known, node, outputs, scalar, undeclared};
+use graph::{Keep, evaluate};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use std::sync::Arc;
+use tensor::Tensor;
 
 fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     GraphProto {
@@ -181,4 +184,70 @@ fn what_decides_the_course_is_named() {
         message.contains("its number of iterations comes from input `x`"),
         "{message}"
     );
+}
+
+/// state = state + x while the sum of the state, 3 at first, is below a limit, at most 4 times.
+#[test]
+fn the_data_may_end_a_loop() {
+    for (limit, runs) in [(1.0, 1), (7.0, 2), (9.0, 2), (100.0, 4)] {
+        let body = graph(
+            &["i", "going", "state"],
+            vec![
+                node("Add", &["state", "x"], &["next"], vec![]),
+                node(
+                    "ReduceSum",
+                    &["next"],
+                    &["sum"],
+                    vec![build_onnx::int("keepdims", 0)],
+                ),
+                node("Less", &["sum", "limit"], &["on"], vec![]),
+            ],
+            &["on", "next", "next"],
+        );
+        let nodes = vec![node(
+            "Loop",
+            &["trips", "", "x"],
+            &["last", "all"],
+            vec![attribute("body", body)],
+        )];
+        let limit = build_onnx::floats("limit", &[], &[limit]);
+        let m = model(nodes, &["last", "all"], vec![scalar("trips", 4), limit]);
+        let m = import(&m).unwrap();
+        m.verify().unwrap();
+        let x = Arc::new(Tensor::from_slice(&[3], &[0f32, 1.0, 2.0]));
+        let found = evaluate(&m, &[x], Keep::Outputs).unwrap().results();
+        let row = |times: usize| [0.0, 1.0, 2.0].map(|x| x * (times + 1) as f64);
+        assert_eq!(build_onnx::floats_of(&found[0]), row(runs));
+        assert_eq!(found[1].shape(), [runs, 3]);
+        let rows: Vec<f64> = (1..=runs).flat_map(row).collect();
+        assert_eq!(build_onnx::floats_of(&found[1]), rows);
+    }
+}
+
+/// A condition that is open before the first iteration, and constant in it.
+#[test]
+fn the_data_may_keep_a_loop_from_running() {
+    for (limit, expected) in [(1.0, [0.0, 1.0, 2.0]), (9.0, [0.0, 3.0, 6.0])] {
+        let body = graph(
+            &["i", "going", "state"],
+            vec![
+                node("Add", &["state", "x"], &["next"], vec![]),
+                node("Identity", &["going"], &["on"], vec![]),
+            ],
+            &["on", "next"],
+        );
+        let nodes = vec![
+            node("ReduceSum", &["x"], &["sum"], vec![]),
+            node("Less", &["sum", "limit"], &["first"], vec![]),
+            node(
+                "Loop",
+                &["trips", "first", "x"],
+                &["y"],
+                vec![attribute("body", body)],
+            ),
+        ];
+        let limit = build_onnx::floats("limit", &[1], &[limit]);
+        let m = model(nodes, &["y"], vec![scalar("trips", 2), limit]);
+        assert_eq!(results(&m)[0].1, expected);
+    }
 }

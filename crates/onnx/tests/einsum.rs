@@ -216,3 +216,34 @@ fn what_is_refused() {
         assert!(message.contains(expected), "{equation}: {message}");
     }
 }
+
+#[test]
+fn axes_of_one_element_are_repeated() {
+    let (shapes, y): ([&[i64]; 2], _) = ([&[1, 2, 3, 4], &[5, 1, 4, 2]], [5, 2, 3, 2]);
+    for equation in ["...ij,...jk->...ik", "abij,abjk->abik"] {
+        let given = arguments(&shapes)
+            .iter()
+            .map(|t| build_onnx::floats_of(t))
+            .collect::<Vec<_>>();
+        let result = run(equation, &shapes);
+        assert_eq!(result.shape(), y);
+        for (at, value) in build_onnx::floats_of(&result).iter().enumerate() {
+            let [b, a, i, k] = [at / 12, at / 6 % 2, at / 2 % 3, at % 2];
+            let term = |j| given[0][(a * 3 + i) * 4 + j] * given[1][(b * 4 + j) * 2 + k];
+            assert_eq!(*value, (0..4).map(term).sum::<f64>());
+        }
+    }
+    // A sum over an axis that one operand has once.
+    let shapes: [&[i64]; 2] = [&[3, 2], &[3, 1]];
+    let given = arguments(&shapes)
+        .iter()
+        .map(|t| build_onnx::floats_of(t))
+        .collect::<Vec<_>>();
+    let result = run("i...,i...->...", &shapes);
+    let of = |c: usize| {
+        (0..3)
+            .map(|i| given[0][i * 2 + c] * given[1][i])
+            .sum::<f64>()
+    };
+    assert_eq!(build_onnx::floats_of(&result), [of(0), of(1)]);
+}

@@ -246,3 +246,32 @@ fn sums_are_normalised() {
         .collect();
     near(&run(&root, &x)[0], &expected);
 }
+
+/// An operand's first axis may stand before those of the batch: [rows, batch, terms].
+#[test]
+fn products_move_the_batch_axes() {
+    let x = random(&[3, 2, 4], 1);
+    let given = floats_of(&x);
+    for moved in [false, true] {
+        let other = random(if moved { &[4, 2, 5] } else { &[2, 4, 5] }, 2);
+        let b = floats_of(&other);
+        let attributes = vec![int("transBatchA", 1), int("transBatchB", moved.into())];
+        let m = model(
+            "FusedMatMul",
+            &x,
+            &["y"],
+            attributes,
+            &[("b", proto("b", &other))],
+        );
+        let mut expected = Vec::new();
+        for at in 0..2 * 3 * 5 {
+            let [batch, row, column] = [at / 15, at / 5 % 3, at % 5];
+            let term = |k: usize| {
+                let row_of_b = if moved { k * 2 + batch } else { batch * 4 + k };
+                given[(row * 2 + batch) * 4 + k] * b[row_of_b * 5 + column]
+            };
+            expected.push((0..4).map(term).sum::<f64>());
+        }
+        near(&run(&m, &x)[0], &expected);
+    }
+}

@@ -35,6 +35,13 @@ struct Case {
     packed: bool,
     /// One score more, 0, is in the sums of weights.
     smooth: bool,
+    /// One score more, the head's own, is in the sums of weights.
+    sinks: bool,
+}
+
+/// The score that a head has besides those of keys.
+fn sink(head: usize) -> f32 {
+    0.5 * head as f32 - 0.75
 }
 
 impl Case {
@@ -88,8 +95,17 @@ impl Case {
             let values: Vec<f32> = angles.iter().map(|a| f(*a) as f32).collect();
             given.push((name, proto(name, &Tensor::from_slice(&[16, half], &values))));
         }
+        if self.sinks {
+            let sinks: Vec<f32> = (0..HEADS).map(sink).collect();
+            given.push((
+                "sinks",
+                proto("sinks", &Tensor::from_slice(&[HEADS], &sinks)),
+            ));
+        }
         let place = |name: &str| given.iter().find(|g| g.0 == name).map_or("", |g| g.0);
-        let order = ["k", "v", "past_k", "past_v", "last", "total", "cos", "sin"];
+        let order = [
+            "k", "v", "past_k", "past_v", "last", "total", "cos", "sin", "", "", "sinks",
+        ];
         let inputs: Vec<&str> = std::iter::once("x").chain(order.map(place)).collect();
         let attributes = vec![
             int("num_heads", HEADS as i64),
@@ -150,7 +166,10 @@ impl Case {
                     let term = |i| self.turned(&q, [HEADS, r, head, i]) * key(of, c, i);
                     ((0..SIZE).map(term).sum::<f64>() / (SIZE as f64).sqrt()).exp()
                 };
-                let more = f64::from(u8::from(self.smooth));
+                let more = match self.sinks {
+                    true => f64::from(sink(head)).exp(),
+                    false => f64::from(u8::from(self.smooth)),
+                };
                 let sum: f64 = (first..=last).map(score).sum::<f64>() + more;
                 for i in 0..SIZE {
                     let term = |c: usize| score(c) / sum * value(of, c, i);
@@ -192,6 +211,7 @@ fn queries_of_a_group_share_keys_and_a_cache() {
             rotates: i / 12 == 1,
             packed: i % 2 == 1,
             smooth: i % 5 == 1,
+            sinks: i % 5 == 2,
         };
         let (model, x) = case.model();
         let m = import(&model).unwrap();
@@ -222,6 +242,7 @@ fn what_is_not_attention_of_groups_is_refused() {
         rotates: false,
         packed: false,
         smooth: false,
+        sinks: false,
     };
     let refused = |attribute: AttributeProto| {
         let (mut model, _) = case.model();

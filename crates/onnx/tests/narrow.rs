@@ -300,3 +300,48 @@ fn floats_of_8_bits_round_to_even() {
         }
     }
 }
+
+/// A scale of 0.5 doubles; 448 and 57344 are the greatest numbers of their types.
+#[test]
+fn floats_of_8_bits_are_quantised_to() {
+    let x = [1.0f32, -0.3, 300.0, 40_000.0];
+    for (kind, saturate, expected) in [
+        (17, 1, [1.0, -0.3125, 224.0, 224.0]),
+        (17, 0, [1.0, -0.3125, f64::NAN, f64::NAN]),
+        (19, 1, [1.0, -0.3125, 320.0, 28_672.0]),
+        (19, 0, [1.0, -0.3125, 320.0, f64::INFINITY]),
+    ] {
+        let nodes = vec![
+            node(
+                "QuantizeLinear",
+                &["x", "s", "z"],
+                &["q"],
+                vec![int("saturate", saturate)],
+            ),
+            node("DequantizeLinear", &["q", "s"], &["y"], vec![]),
+        ];
+        let constants = vec![
+            scale("x", &[4], &x),
+            scale("s", &[], &[0.5]),
+            raw("z", kind, &[], &[0]),
+        ];
+        let found = values(&model(nodes, constants));
+        let same = |(a, e): (&f64, &f64)| a == e || a.is_nan() && e.is_nan();
+        assert!(found.iter().zip(&expected).all(same), "{kind}: {found:?}");
+    }
+}
+
+/// Integers keep their low bits, and floats are rounded to integers first, halves to even ones.
+#[test]
+fn numbers_of_4_bits_are_cast_to() {
+    for (to, expected) in [(I4, [7.0, -8.0, -1.0, 2.0]), (U4, [7.0, 8.0, 15.0, 2.0])] {
+        let nodes = vec![
+            node("Cast", &["k"], &["n"], vec![int("to", to.into())]),
+            node("Cast", &["n"], &["y"], vec![int("to", F32.into())]),
+        ];
+        let k = build_onnx::int64s("k", &[7, 8, -1, 18]);
+        assert_eq!(values(&model(nodes.clone(), vec![k])), expected);
+        let k = scale("k", &[3], &[3.7, 2.5, 0.4]);
+        assert_eq!(values(&model(nodes, vec![k])), [4.0, 2.0, 0.0]);
+    }
+}

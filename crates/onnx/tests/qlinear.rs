@@ -349,3 +349,54 @@ fn a_product_of_floats_by_bytes_is_quantised() {
         "{found:?}"
     );
 }
+
+/// A product of the standard operator whose right operand has a scale and a zero point for each column.
+#[test]
+fn columns_have_scales_of_their_own() {
+    let (a, b) = (bytes(&[3, 4], 1), bytes(&[4, 5], 2));
+    let scales = [0.01f32, 0.02, 0.03, 0.04, 0.05];
+    let zeros = [120u8, 0, 255, 7, 128];
+    let operands = [
+        a.clone(),
+        scale(0.05),
+        zero(100),
+        b.clone(),
+        Tensor::from_slice(&[5], &scales),
+        Tensor::from_slice(&[5], &zeros),
+        scale(0.9),
+        zero(128),
+    ];
+    let constants = operands[1..].iter().enumerate();
+    let constants = constants.map(|(i, t)| constant(&format!("v{}", i + 1), t));
+    let names: Vec<String> = (0..8).map(|i| format!("v{i}")).collect();
+    let used: Vec<&str> = names.iter().map(String::as_str).collect();
+    let m = import(&file(
+        13,
+        GraphProto {
+            name: Some("g".into()),
+            node: vec![node("QLinearMatMul", &used, &["y"], vec![])],
+            input: vec![known("v0", U8, &[3, 4])],
+            output: vec![undeclared("y")],
+            initializer: constants.collect(),
+            ..Default::default()
+        },
+    ))
+    .unwrap();
+    let y = evaluate(&m, &[Arc::new(a.clone())], Keep::Outputs)
+        .unwrap()
+        .outputs();
+    for at in 0..15 {
+        let (row, column) = (at / 5, at % 5);
+        let term = |k: usize| {
+            let left = a.get_i64(row * 4 + k) - 100;
+            left * (b.get_i64(k * 5 + column) - i64::from(zeros[column]))
+        };
+        let sum = (0..4).map(term).sum::<i64>() as f64;
+        let exact = sum * 0.05 * f64::from(scales[column]) / 0.9 + 128.0;
+        let found = y[0].get_f64(at);
+        assert!(
+            (found - exact.clamp(0.0, 255.0)).abs() < 0.501,
+            "{at}: {found}, not {exact}"
+        );
+    }
+}

@@ -135,3 +135,18 @@ fn what_takes_no_sequence_says_so() {
     );
     assert!(tensor.contains("no sequence of tensors"), "{tensor}");
 }
+
+#[test]
+fn an_optional_is_what_it_holds() {
+    let nodes = vec![
+        node("SequenceConstruct", &["x", "x"], &["list"], vec![]),
+        node("Optional", &["list"], &["o"], vec![]),
+        node("OptionalHasElement", &["o"], &["has"], vec![]),
+        node("OptionalHasElement", &[], &["lacks"], vec![]),
+        node("OptionalGetElement", &["o"], &["held"], vec![]),
+        node("SequenceLength", &["held"], &["count"], vec![]),
+    ];
+    let found = results(&model(nodes, &["has", "lacks", "count"], vec![]));
+    let one = |v: f64| (vec![], vec![v]);
+    assert_eq!(found, [one(1.0), one(0.0), one(2.0)]);
+}

@@ -1,4 +1,5 @@
 //! `If` with a condition that the data decide: both branches are computed, and one is taken.
+//! `Loop` likewise: all iterations are computed, and those behind the end change nothing.
 //!
 //! What a branch computes has no effect but its values, so this is right wherever both can be
 //! computed. Where branches differ in size along an axis, a count says how much is live.
@@ -9,7 +10,8 @@ use crate::live::Extent;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
 use graph::ValueId;
-use graph::ops::{Op, Pad, PadMode};
+use graph::ops::{Binary, Op, Pad, PadMode};
+use tensor::DType;
 
 impl Importer<'_> {
     /// The values of the branch that the condition names.
@@ -35,6 +37,58 @@ impl Importer<'_> {
             values.push(taken(&mut n, condition, a, b)?);
         }
         Ok(values)
+    }
+
+    /// The state behind an iteration of a loop: as the iteration made it, or as it was if the iteration does not run.
+    pub(super) fn state_behind(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        runs: ValueId,
+        [made, before]: [&[ValueId]; 2],
+    ) -> Values {
+        let mut n = self.writer(node, name);
+        let both = made.iter().zip(before);
+        let values = both.map(|(new, old)| taken(&mut n, runs, *new, *old));
+        Ok(values.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Whether the next iteration runs: this one does, and the condition holds.
+    pub(super) fn runs_next(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        runs: Option<ValueId>,
+        condition: ValueId,
+    ) -> Result<ValueId, Stop> {
+        let mut n = self.writer(node, name);
+        let condition = n.reshape(condition, vec![])?;
+        match runs {
+            Some(runs) => Ok(n.binary(Binary::And, runs, condition)?),
+            None => Ok(condition),
+        }
+    }
+
+    /// Marks how many rows a loop has collected: those of the first iterations, and one for each later one that runs.
+    pub(super) fn count_collected(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        (first, later): (usize, &[ValueId]),
+        collected: &[ValueId],
+    ) -> Result<(), Stop> {
+        let mut n = self.writer(node, name);
+        let mut count = n.number(first as i64);
+        for runs in later {
+            let one = n.cast(*runs, DType::I64)?;
+            count = n.binary(Binary::Add, count, one)?;
+        }
+        for rows in collected {
+            let mut extents = n.live.extents(*rows).to_vec();
+            extents.push(Extent { axis: 0, count });
+            n.live.set(*rows, extents);
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Control flow whose course is known when a model is read: `If` with a constant condition,
-//! and `Loop` and `Scan` of constant length, written out.
+//! and `Loop` and `Scan` of constant length, written out. A `Loop` may end earlier than that
+//! by a condition that the data decide.
 //!
 //! The nodes of a branch or body are imported like others. The names that they define hold
 //! until it ends, and hide equal names outside. Its constants are made once, however often it
@@ -12,7 +13,7 @@ use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
 use crate::tensors::any_tensor_from;
 use graph::ops::{Concat, Op, Split};
-use graph::{Exceeded, ValueId};
+use graph::{Exceeded, Model, ValueId};
 use std::cell::RefCell;
 use tensor::Tensor;
 
@@ -291,7 +292,15 @@ impl Importer<'_> {
             Some(trips) => self.known(trips, "number of iterations")?,
             None => i64::MAX,
         };
+        let may_be_open = trips < i64::MAX;
+        let is_open = |model: &Model, v| may_be_open && model.constant(v).is_none();
+        // Where the data decide whether an iteration runs, the value that says so.
+        let mut runs = None;
         let mut on = match given(1) {
+            Some(v) if is_open(&self.model, v) => {
+                runs = Some(self.runs_next(node, name, None, v)?);
+                true
+            }
             Some(condition) => self.known(condition, "condition")? != 0,
             None => true,
         };
@@ -303,25 +312,38 @@ impl Importer<'_> {
             return refuse(format!("its body makes {} values", body.output.len()));
         };
         let mut lists = vec![Vec::new(); collected];
-        let mut i = 0;
+        let (mut i, mut in_question) = (0, Vec::new());
         while on && i < trips {
             let number = self.model.add_result(name, Tensor::from_slice(&[], &[i]));
             let holds = Tensor::from_bools(&[], &[true]);
             let holds = self.model.add_result(name, holds);
             let values = self.inline(body, &[&[number, holds], &state[..]].concat())?;
-            on = self.known(values[0], "condition of going on")? != 0;
             for (list, value) in lists.iter_mut().zip(&values[1 + state.len()..]) {
                 list.push(*value);
             }
-            state = values[1..=state.len()].to_vec();
+            let made = &values[1..=state.len()];
+            state = match runs {
+                Some(runs) => self.state_behind(node, name, runs, [made, &state])?,
+                None => made.to_vec(),
+            };
+            in_question.extend(runs);
+            match is_open(&self.model, values[0]) {
+                true => runs = Some(self.runs_next(node, name, runs, values[0])?),
+                false => on = self.known(values[0], "condition of going on")? != 0,
+            }
             i += 1;
         }
         if i == 0 && collected > 0 {
             state.extend(self.collected_nothing(node, body, &state, name)?);
             return Ok(state);
         }
+        let kept = state.len();
         for list in lists {
             state.extend(self.stacked(node, name, &list, 0)?);
+        }
+        if !in_question.is_empty() {
+            let first = i as usize - in_question.len();
+            self.count_collected(node, name, (first, &in_question), &state[kept..])?;
         }
         Ok(state)
     }

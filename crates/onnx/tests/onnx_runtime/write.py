@@ -503,6 +503,31 @@ def quantized():
         case(f"{name}_bias", "MatMulNBits", lambda s: [*packed(s), None, None, Const(s.f(3))], **own)
 
 
+def experts():
+    def scales(s, *shape):
+        return Const(np.abs(s.f(*shape, scale=0.1)) + f32(0.015625))
+
+    n = "GatherBlockQuantized"
+    for bits in (4, 8):
+        width = 32 * bits // 8
+        table = lambda s: [Const(s.u8(5, width)), i64([[4, 0], [0, 2]]), scales(s, 5, 2)]
+        own = dict(block_size=16, bits=bits, quantize_axis=1, gather_axis=0)
+        case(f"{n}_{bits}bits", n, table, **own)
+        case(f"{n}_{bits}bits_zeros", n, lambda s: [*table(s), Const(s.u8(5, 2 * bits // 8))], **own)
+    layers = lambda s, width=6: [s.f(4, 8), s.f(4, 3), *(Const(s.f(3, *z, scale=0.5)) for z in ((width, 8), (width,), (8, 6), (8,)))]
+    for act in ("relu", "silu", "gelu", "identity"):
+        for normalised in (0, 1):
+            case(f"MoE_{act}_{normalised}", "MoE", layers, k=2, activation_type=act, normalize_routing_weights=normalised)
+    case("MoE_swiglu_limit", "MoE", lambda s: layers(s, 12), k=2, activation_type="swiglu", swiglu_fusion=1,
+         activation_alpha=1.75, activation_beta=1.0, swiglu_limit=1.5, normalize_routing_weights=1)
+    for normalised in (0, 1):
+        packed = lambda s: [s.f(4, 32), s.f(4, 3), Const(s.u8(3, 32, 16)), scales(s, 3, 32), None, Const(s.u8(3, 32, 16)), scales(s, 3, 32)]
+        case(f"QMoE_{normalised}", "QMoE", packed, k=2, activation_type="identity", expert_weight_bits=4, normalize_routing_weights=normalised)
+    case("GatherND_microsoft", "GatherND", lambda s: [s.f(3, 4), i64([[1, 2], [0, 3]])])
+    case("TransposeMatMul", "TransposeMatMul", lambda s: [s.f(4, 3), s.f(4, 5)], transA=1)
+    case("Trilu_microsoft", "Trilu", lambda s: [s.f(3, 4), Const(i64(1))], upper=0)
+
+
 def movement():
     """Places that are negative, or beyond the ends."""
     standard = dict(domain="")
@@ -587,7 +612,7 @@ def write(name, parts):
 
 
 def main():
-    fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized)
+    fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized, experts)
     write("fused.txt", fused)
     write("movement.txt", (movement,))
 
