@@ -135,7 +135,7 @@ impl Changed {
         }
         let mut model = with_rows(&original.model, &places, self.given)
             .and_then(|m| self.check(&original.model, &m, &places).map(|()| m))
-            .map_err(|reason| self.refused(reason))?;
+            .map_err(|reason| self.refused(&original.model, reason))?;
         model.set_limits(limits);
         let mut dims = original.dims;
         dims.push(NamedDim {
@@ -182,7 +182,7 @@ impl Changed {
         rows_apart(small, large, places).map(|_| ())
     }
 
-    fn refused(&self, reason: String) -> ImportError {
+    fn refused(&self, model: &Model, reason: String) -> ImportError {
         let (option, open) = match &self.dim {
             Some(dim) => (format!("--dim {dim}={}", self.given), dim.replace('.', "_")),
             None => (format!("--batch {}", self.given), BATCH.to_string()),
@@ -190,9 +190,12 @@ impl Changed {
         let axis = |(input, axis): &(String, usize)| {
             format!("'{input}': {{{axis}: torch.export.Dim('{open}')}}")
         };
-        let elsewhere = match (&self.dim, self.axes.first()) {
-            (None, Some((input, _))) => format!(
-                ". A batch on another axis is given as --dim {input}.1={}",
+        let mut inputs = model.inputs().iter().map(|id| &model[*id]);
+        let several_axes = inputs.find(|v| v.ty().rank() > 1);
+        let elsewhere = match (&self.dim, several_axes) {
+            (None, Some(input)) => format!(
+                ". A batch on another axis is given as --dim {}.1={}",
+                input.name(),
                 self.given
             ),
             _ => String::new(),
