@@ -141,7 +141,8 @@ impl Sizes {
 
     /// Cycles of the products with tiles of so many outputs each way, and of their weights, which come
     /// from memory as in a model that is larger than the caches. One output each way is the plain
-    /// form: it fetches weights ahead, and its products hide them. Transforms of data are left out:
+    /// form: it fetches weights ahead, and its products hide them unless each broadcast is an
+    /// instruction of its own. Transforms of data are left out:
     /// with many channels they are a small part. Example: 512 channels of 7x7 take 0.91 ms with
     /// tiles of 2 and 0.73 ms in the plain form (Zen 5, weights from memory, LLVM 22.1.8).
     fn cycles(&self, tile: i64, target: &CpuTarget) -> f64 {
@@ -154,7 +155,7 @@ impl Sizes {
         let computed = products as f64 / a_cycle as f64;
         let brought = (weights * DType::F32.size() as i64) as f64 / STREAMED;
         match tile {
-            1 => computed.max(brought),
+            1 if target.isa.has_broadcast_operands() => computed.max(brought),
             _ => computed + brought,
         }
     }
@@ -283,7 +284,7 @@ impl Form<'_> {
             columns,
             maps: 2,
         };
-        match self.sizes.map_blocks % 2 == 0 && 2 * lines * columns >= IN_FLIGHT {
+        match self.sizes.map_blocks % 2 == 0 && 2 * lines * columns > IN_FLIGHT {
             true => shared,
             false => wide,
         }

@@ -44,8 +44,8 @@ const FEW_ROWS: i64 = 3;
 const DISTANCES: [i64; 3] = [0, 8, 32];
 const FROM_MEMORY: i64 = 32;
 /// Tiles of rows that share a panel of constants, at most, where it is fetched ahead: more of them hide that it
-/// comes from memory, and each fetches it again. Chosen by hand: 128 rows gain, and 1500 lose.
-const FEW_TILES: i64 = 16;
+/// comes from memory, and each fetches it again. Chosen by hand: 128 rows gain, 197 and 1500 do not.
+const FEW_TILES: i64 = 10;
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
