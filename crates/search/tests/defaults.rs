@@ -73,3 +73,30 @@ fn a_tile_of_windows_waits_for_few_lines() {
     let near = rows("op:max_pool3d(c=4,d=4,h=56,w=56,q=2,r=2,s=2)", "max_pool3d");
     assert!(near > far, "{near} rows");
 }
+
+/// A constant that comes from memory is fetched ahead for few rows; many rows hide it.
+#[test]
+fn products_of_few_rows_fetch_large_constants_ahead() {
+    let ahead = |name: &str| decided(&first(name, "dense"), "prefetch");
+    assert!(ahead("op:dense(m=49,n=768,k=768)") > 0);
+    assert!(ahead("op:dense(m=16,n=768,k=3072)") > 0);
+    assert_eq!(ahead("op:dense(m=1500,n=768,k=768)"), 0);
+    // A small constant stays in the second-level cache, and has nothing to fetch.
+    let small = first("op:dense(m=49,n=64,k=64)", "dense");
+    assert!(small.decisions.iter().all(|d| d.name != "prefetch"));
+}
+
+/// Of a tile with several blocks of maps, each term's weights lie beside each other.
+#[test]
+fn the_weights_of_a_tile_are_one_stream() {
+    let name = "op:conv2d(c=160,h=7,w=7,k=960,r=1,s=1)";
+    let model = graph::builtin::builtin(name, 1).unwrap();
+    let target = Target::generic(Isa::X86Avx512).with_threads(1);
+    let plan = plan(&model, &target, &LayoutPolicy::Blocked.into()).unwrap();
+    let task = plan.tasks.iter().find(|t| t.op == "conv2d").unwrap();
+    let default = search::default_candidate(&task.program, &target, Accuracy::Strict).unwrap();
+    let program = schedule::replay(&task.program, &default.candidate.trace).unwrap();
+    let mut shapes = program.buffer_ids().map(|b| &program.buffer(b).shape);
+    // Tiles, terms, blocks of maps, lanes.
+    assert!(shapes.any(|shape| shape[..] == [30, 10, 1, 1, 16, 2, 16]));
+}

@@ -3,7 +3,7 @@
 use crate::nests::{AxisLoop, Nest};
 use crate::templates::blocked::factor_load;
 use ir::names::{AxisName, product};
-use ir::{BinaryOp, BufferId, ExprKind, Program, Role, VarId};
+use ir::{BinaryOp, BufferId, CpuTarget, DType, ExprKind, Program, Role, VarId};
 use schedule::Arg;
 
 /// `main[batch.., m, n] = sum over k of left[.., k] * right[.., k, n]`.
@@ -106,6 +106,13 @@ impl Shape {
     /// How many terms a sum has.
     pub fn k(&self) -> i64 {
         self.terms.extent
+    }
+
+    /// Whether the right operand is a constant that can be packed and exceeds the second-level cache. In a
+    /// model other constants pass between two calls, so it comes from memory.
+    pub fn is_far_constant(&self, target: &CpuTarget) -> bool {
+        let bytes = self.k() * self.n() * DType::F32.size() as i64;
+        self.packing.is_some_and(|p| !p.each_call) && bytes > target.l2_bytes as i64
     }
 }
 

@@ -1,7 +1,7 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
-use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
+use crate::rates::{LATENCY, STARTS_A_CYCLE, STREAMED, bytes_a_cycle, lines_together};
 use crate::templates::is_even;
 use crate::templates::registers::{Registers, products_a_load, spills};
 use ir::{CpuTarget, DType};
@@ -89,13 +89,16 @@ impl Tiles {
         let v = columns / self.lanes;
         let element = DType::F32.size() as i64;
         let one = |t: i64, bytes_a_cycle: f64| {
-            let loaded = (t + v) / STARTS_A_CYCLE;
-            let computed = (t * v).max(LATENCY).max(loaded) as f64;
+            let started = (t * v).max(t + v) as f64 / STARTS_A_CYCLE as f64;
+            let computed = started.max(LATENCY as f64);
             let run = if self.packed { 0 } else { RUN_BYTES };
             computed.max((columns * element + run) as f64 / bytes_a_cycle)
         };
         let bytes = |columns: i64| (shape.k() * columns * element) as f64;
-        let origin = bytes_a_cycle(bytes(shape.n()), 1.0, target);
+        let origin = match self.packed && shape.is_far_constant(target) {
+            true => STREAMED,
+            false => bytes_a_cycle(bytes(shape.n()), 1.0, target),
+        };
         // Half a cache is left to the other operand and to the result.
         let again = bytes_a_cycle(bytes(columns), 0.5, target).max(origin);
         let (m, panels) = (shape.m(), (shape.n() + columns - 1) / columns);
