@@ -189,13 +189,19 @@ impl EmbeddedNetwork {
     }
 
     pub fn predict(&self, row: &Mixed) -> f64 {
-        let outputs = self.outputs(row);
-        self.target.back(outputs[outputs.len() - 1][0])
+        self.look(row).1
     }
 
     /// What the second hidden layer gives out: 32 numbers, none of them negative.
     pub fn place(&self, row: &Mixed) -> Vec<f64> {
-        self.outputs(row).swap_remove(2)
+        self.look(row).0
+    }
+
+    /// The place of a row and what is predicted for it.
+    pub fn look(&self, row: &Mixed) -> (Vec<f64>, f64) {
+        let mut outputs = self.outputs(row);
+        let predicted = self.target.back(outputs[outputs.len() - 1][0]);
+        (outputs.swap_remove(2), predicted)
     }
 }
 

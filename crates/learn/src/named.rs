@@ -88,7 +88,12 @@ impl NamedNetwork {
 
     /// As [`EmbeddedNetwork::place`].
     pub fn place(&self, row: &NamedRow) -> Vec<f64> {
-        self.network.place(&mixed(&self.words, &self.numbers, row))
+        self.look(row).0
+    }
+
+    /// As [`EmbeddedNetwork::look`].
+    pub fn look(&self, row: &NamedRow) -> (Vec<f64>, f64) {
+        self.network.look(&mixed(&self.words, &self.numbers, row))
     }
 }
 

@@ -76,10 +76,11 @@ enum Placing {
 }
 
 impl Placing {
-    fn place(&self, p: &Point, space: &Space) -> Vec<f64> {
+    /// Where a candidate is, and what puts those first that are predicted to be fast: the same for all if the network is of this search.
+    fn look(&self, p: &Point, space: &Space) -> (Vec<f64>, f64) {
         match self {
-            Placing::Own { columns, network } => direction(network.place(&columns.row(p))),
-            Placing::Trained(trained, facts) => trained.look(&row(facts, p, space)).0,
+            Placing::Own { columns, network } => (direction(network.place(&columns.row(p))), 0.0),
+            Placing::Trained(trained, facts) => trained.look(&row(facts, p, space)),
         }
     }
 }
@@ -182,7 +183,7 @@ impl Known {
         let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
         let places = told.iter().zip(labels).enumerate();
         let place = |(n, ((p, _), label)): (usize, (&(Point, _), Label))| Place {
-            at: placing.place(p, space),
+            at: placing.look(p, space).0,
             bad: label != Label::Hot,
             name: format!("answer {n}"),
         };
@@ -213,37 +214,18 @@ impl Known {
         }
     }
 
-    /// What puts candidates first that are predicted to be fast; the same for all if the network is of this search.
-    fn score(&self, p: &Point, space: &Space) -> f64 {
-        match self {
-            Known::Placed {
-                placing: Placing::Own { .. },
-                ..
-            } => 0.0,
-            Known::Placed {
-                placing: Placing::Trained(trained, facts),
-                ..
-            } => trained.look(&row(facts, p, space)).1,
-            Known::Predicted {
-                trained,
-                facts,
-                promise,
-                ..
-            } => {
-                let (at, predicted) = trained.look(&row(facts, p, space));
-                promise.above_fastest(&at, predicted).unwrap_or(predicted)
-            }
-        }
-    }
-
-    /// Why a candidate is dropped, if it is.
-    fn drops(&self, p: &Point, space: &Space) -> Option<String> {
-        match self {
+    /// What becomes of a candidate. One that is not looked at is kept.
+    fn judge(&self, p: &Point, space: &Space, looked: bool) -> Verdict {
+        let (why, score) = match self {
             Known::Placed {
                 placing,
                 places,
                 least_bad,
-            } => bad_neighbours(placing, places, p, space, *least_bad),
+            } => {
+                let (at, score) = placing.look(p, space);
+                let why = || bad_neighbours(placing, places, &at, *least_bad);
+                (looked.then(why).flatten(), score)
+            }
             Known::Predicted {
                 trained,
                 facts,
@@ -251,11 +233,13 @@ impl Known {
                 most,
             } => {
                 let (at, predicted) = trained.look(&row(facts, p, space));
-                let above = promise.above_fastest(&at, predicted)?;
-                (above > *most)
-                    .then(|| format!("predicted {above:.1} deviations above the fastest"))
+                let above = promise.above_fastest(&at, predicted);
+                let dropped = above.filter(|above| looked && above > most);
+                let why = |above| format!("predicted {above:.1} deviations above the fastest");
+                (dropped.map(why), above.unwrap_or(predicted))
             }
-        }
+        };
+        why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
     }
 }
 
@@ -263,16 +247,14 @@ impl Known {
 fn bad_neighbours(
     placing: &Placing,
     places: &[Place],
-    p: &Point,
-    space: &Space,
+    at: &[f64],
     least: usize,
 ) -> Option<String> {
-    let own = placing.place(p, space);
     let before: &[Place] = match placing {
         Placing::Own { .. } => &[],
         Placing::Trained(trained, _) => &trained.places,
     };
-    let nearest = nearest(&own, places.iter().chain(before))?;
+    let nearest = nearest(at, places.iter().chain(before))?;
     (bad(&nearest) >= least).then(|| {
         let mut text = "like".to_string();
         for (likeness, place) in nearest.iter().filter(|(_, k)| k.bad) {
@@ -419,15 +401,10 @@ impl Filter for Cold {
         let looks = self.looks();
         let one = |t: &Trial| {
             let looked = self.draws.picks(&t.point, looks);
-            let known = self.network.as_ref().filter(|_| looked);
-            match known.and_then(|k| k.drops(&t.point, context.space)) {
-                Some(why) => Verdict::Drop { why },
-                None => {
-                    let known = self.network.as_ref();
-                    let score = known.map_or(0.0, |k| k.score(&t.point, context.space));
-                    Verdict::Keep { score }
-                }
-            }
+            let known = self.network.as_ref();
+            known.map_or(Verdict::Keep { score: 0.0 }, |k| {
+                k.judge(&t.point, context.space, looked)
+            })
         };
         trials.iter().map(one).collect()
     }
