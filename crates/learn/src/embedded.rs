@@ -139,6 +139,15 @@ impl EmbeddedNetwork {
         self.layers.outputs(&input)
     }
 
+    /// With weights of six digits, which make its text half as long.
+    pub(crate) fn rounded(mut self) -> EmbeddedNetwork {
+        let layers = self.tables.all.iter_mut().chain(&mut self.layers.all);
+        for weight in layers.flat_map(|l| l.weights.iter_mut().flatten()) {
+            *weight = format!("{weight:.5e}").parse().unwrap_or(*weight);
+        }
+        self
+    }
+
     pub(crate) fn write(&self, to: &mut Writer) {
         Scale::write(&self.numbers, to);
         Scale::write(&[self.target], to);

@@ -203,14 +203,14 @@ impl<'a> Judge<'a> {
             Judge::Chance(share) | Judge::Ordered(share, _) => rng.random_bool(*share),
             Judge::Bad => r.bad,
             Judge::Neighbours(least, told) => {
-                rng.random_bool(Cold::LOOKS)
+                rng.random_bool(ColdRule::Neighbours(*least).looks())
                     && r.known
                         .with(&r.at, told.iter().map(|(t, bad)| (&t.at[..], *bad)))
                         >= *least
             }
             Judge::Promise(most, promise) => {
                 let above = promise.above_fastest(&r.at, r.predicted);
-                rng.random_bool(Cold::LOOKS) && above.is_some_and(|above| above > *most)
+                rng.random_bool(ColdRule::Above(*most).looks()) && above.is_some_and(|above| above > *most)
             }
         }
     }

@@ -306,7 +306,7 @@ pub(crate) fn direction(mut place: Vec<f64>) -> Vec<f64> {
 
 impl Cold {
     pub const NAME: &str = "cold";
-    /// How often a candidate is looked at under the first network.
+    /// How often a candidate is looked at under the first network of a search, or by its neighbours.
     pub const LOOKS: f64 = 0.9;
 
     /// For the search of a task with a seed. With a network that was trained before, the filter works from the
@@ -378,12 +378,11 @@ impl Cold {
     /// How often a candidate is looked at.
     fn looks(&self) -> f64 {
         // A network that was trained before stays the same.
-        let falls = if self.trained.is_some() {
-            0
-        } else {
-            self.due - 1
-        };
-        (Cold::LOOKS * LOOKS_FALL.powi(falls.max(0))).max(LEAST_LOOKS)
+        if self.trained.is_some() {
+            return self.rule.looks();
+        }
+        let falls = (self.due - 1).max(0);
+        (Cold::LOOKS * LOOKS_FALL.powi(falls)).max(LEAST_LOOKS)
     }
 }
 
