@@ -197,19 +197,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Which ones of a batch are dropped.
-    fn drops(&self, rows: &[&Row], rng: &mut Pcg64Mcg) -> Vec<bool> {
-        let mut drops: Vec<bool> = rows.iter().map(|r| self.drops_alone(r, rng)).collect();
-        if matches!(self, Judge::Promise(..)) {
-            let scores: Vec<f64> = rows.iter().map(|r| self.score(r)).collect();
-            for at in Cold::spared(&scores) {
-                drops[at] = false;
-            }
-        }
-        drops
-    }
-
-    fn drops_alone(&self, r: &Row, rng: &mut Pcg64Mcg) -> bool {
+    fn drops(&self, r: &Row, rng: &mut Pcg64Mcg) -> bool {
         match self {
             Judge::Keep => false,
             Judge::Chance(share) | Judge::Ordered(share, _) => rng.random_bool(*share),
@@ -268,11 +256,9 @@ pub fn search(table: &Table, strategy: &str, rule: &Rule, seed: u64) -> Result<S
         let judge = Judge::new(rule, &s)?;
         let mut batch = Vec::new();
         for _ in 0..=AGAIN {
-            let asked = s.ask(BATCH - batch.len());
-            s.spent += asked.len() as f64 * rule.look_s(table);
-            let rows: Vec<&Row> = asked.iter().map(|row| &table.rows[*row]).collect();
-            for (row, drop) in asked.into_iter().zip(judge.drops(&rows, &mut rng)) {
-                match drop {
+            for row in s.ask(BATCH - batch.len()) {
+                s.spent += rule.look_s(table);
+                match judge.drops(&table.rows[row], &mut rng) {
                     true => {
                         s.tell(row, &skipped, None);
                         dropped.push(row);

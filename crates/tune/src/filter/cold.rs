@@ -35,8 +35,6 @@ pub const PASSES: u32 = 3;
 /// By how much less often a candidate is looked at under each next network, and how often at least.
 const LOOKS_FALL: f64 = 0.7;
 const LEAST_LOOKS: f64 = 0.05;
-/// One of so many candidates of a batch is kept though all are predicted to be slow.
-const SPARED: usize = 4;
 /// Values of a decision that are told apart.
 const MOST_VALUES: usize = 256;
 
@@ -216,9 +214,9 @@ impl Known {
         }
     }
 
-    /// Why a candidate is dropped, if it is looked at and dropped, and its score.
-    fn judge(&self, p: &Point, space: &Space, looked: bool) -> (Option<String>, f64) {
-        match self {
+    /// What becomes of a candidate. One that is not looked at is kept.
+    fn judge(&self, p: &Point, space: &Space, looked: bool) -> Verdict {
+        let (why, score) = match self {
             Known::Placed {
                 placing,
                 places,
@@ -240,7 +238,8 @@ impl Known {
                 let why = |above| format!("predicted {above:.1} deviations above the fastest");
                 (dropped.map(why), above.unwrap_or(predicted))
             }
-        }
+        };
+        why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
     }
 }
 
@@ -376,14 +375,6 @@ impl Cold {
         known
     }
 
-    /// Of a batch with such scores those that are kept whatever is predicted: the best quarter. So no prediction stops a search.
-    pub fn spared(scores: &[f64]) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
-        order.truncate(scores.len().div_ceil(SPARED));
-        order
-    }
-
     /// How often a candidate is looked at.
     fn looks(&self) -> f64 {
         // A network that was trained before stays the same.
@@ -410,19 +401,11 @@ impl Filter for Cold {
         let one = |t: &Trial| {
             let looked = self.draws.picks(&t.point, looks);
             let known = self.network.as_ref();
-            known.map_or((None, 0.0), |k| k.judge(&t.point, context.space, looked))
+            known.map_or(Verdict::Keep { score: 0.0 }, |k| {
+                k.judge(&t.point, context.space, looked)
+            })
         };
-        let mut judged: Vec<(Option<String>, f64)> = trials.iter().map(one).collect();
-        if matches!(self.network, Some(Known::Predicted { .. })) {
-            let scores: Vec<f64> = judged.iter().map(|(_, score)| *score).collect();
-            for at in Cold::spared(&scores) {
-                judged[at].0 = None;
-            }
-        }
-        let verdict = |(why, score): (Option<String>, f64)| {
-            why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
-        };
-        judged.into_iter().map(verdict).collect()
+        trials.iter().map(one).collect()
     }
 
     fn tell(&mut self, told: &Told<'_>) {
