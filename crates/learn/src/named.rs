@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn rows() -> Vec<NamedRow> {
-        let one = |i| row(["a", "b"][i % 2], i as f64);
+        let one = |i: usize| row(["a", "b"][i % 2], i as f64);
         (0..60).map(one).collect()
     }
 

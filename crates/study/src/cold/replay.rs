@@ -13,8 +13,8 @@ use store::Outcome;
 use tune::filter::{Cold, ColdRule, FRACTION, PASSES, Promise};
 use tune::{Error, Result};
 
-/// Candidates of a batch, and how often dropped ones are asked for again within it.
-const BATCH: usize = 16;
+/// Candidates of a batch, as many as a run with one builder asks for at a time, and how often dropped ones are asked for again within it.
+const BATCH: usize = 2;
 const AGAIN: usize = 3;
 
 /// What one search did.
@@ -210,7 +210,8 @@ impl<'a> Judge<'a> {
             }
             Judge::Promise(most, promise) => {
                 let above = promise.above_fastest(&r.at, r.predicted);
-                rng.random_bool(ColdRule::Above(*most).looks()) && above.is_some_and(|above| above > *most)
+                rng.random_bool(ColdRule::Above(*most).looks())
+                    && above.is_some_and(|above| above > *most)
             }
         }
     }

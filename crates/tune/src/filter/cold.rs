@@ -244,12 +244,7 @@ impl Known {
 }
 
 /// The names of a candidate's nearest known ones, if at least so many of them are bad.
-fn bad_neighbours(
-    placing: &Placing,
-    places: &[Place],
-    at: &[f64],
-    least: usize,
-) -> Option<String> {
+fn bad_neighbours(placing: &Placing, places: &[Place], at: &[f64], least: usize) -> Option<String> {
     let before: &[Place] = match placing {
         Placing::Own { .. } => &[],
         Placing::Trained(trained, _) => &trained.places,

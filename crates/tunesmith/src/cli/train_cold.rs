@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
-use tune::filter::{Cold, ColdRule};
 use tune::filter::trained::{Example, RULE, Trained, examples};
+use tune::filter::{Cold, ColdRule};
 use tune::{Error, Result};
 
 /// The network beside a store.
