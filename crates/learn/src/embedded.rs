@@ -139,6 +139,15 @@ impl EmbeddedNetwork {
         self.layers.outputs(&input)
     }
 
+    /// With weights of six digits, which make its text half as long.
+    pub(crate) fn rounded(mut self) -> EmbeddedNetwork {
+        let layers = self.tables.all.iter_mut().chain(&mut self.layers.all);
+        for weight in layers.flat_map(|l| l.weights.iter_mut().flatten()) {
+            *weight = format!("{weight:.5e}").parse().unwrap_or(*weight);
+        }
+        self
+    }
+
     pub(crate) fn write(&self, to: &mut Writer) {
         Scale::write(&self.numbers, to);
         Scale::write(&[self.target], to);
@@ -189,13 +198,19 @@ impl EmbeddedNetwork {
     }
 
     pub fn predict(&self, row: &Mixed) -> f64 {
-        let outputs = self.outputs(row);
-        self.target.back(outputs[outputs.len() - 1][0])
+        self.look(row).1
     }
 
     /// What the second hidden layer gives out: 32 numbers, none of them negative.
     pub fn place(&self, row: &Mixed) -> Vec<f64> {
-        self.outputs(row).swap_remove(2)
+        self.look(row).0
+    }
+
+    /// The place of a row and what is predicted for it.
+    pub fn look(&self, row: &Mixed) -> (Vec<f64>, f64) {
+        let mut outputs = self.outputs(row);
+        let predicted = self.target.back(outputs[outputs.len() - 1][0]);
+        (outputs.swap_remove(2), predicted)
     }
 }
 

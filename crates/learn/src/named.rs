@@ -45,6 +45,13 @@ fn frequent<'a>(all: impl Iterator<Item = &'a String>, most: usize) -> Vec<Strin
     kept
 }
 
+/// Whether some of the things that rows say of a name differ. What all rows have in common teaches nothing, and would make rows of other
+/// things unknown.
+fn differ<T: PartialEq>(mut said: impl Iterator<Item = T>) -> bool {
+    let first = said.next();
+    said.any(|other| Some(&other) != first.as_ref())
+}
+
 fn mixed(words: &[(String, Vec<String>)], numbers: &[String], row: &NamedRow) -> Mixed {
     let category = |(name, values): &(String, Vec<String>)| {
         let word = row.words.get(name);
@@ -64,16 +71,18 @@ impl NamedNetwork {
     /// # Errors
     /// If there are no rows, not as many targets, or a number is not finite.
     pub fn trained(rows: &[NamedRow], y: &[f64], seed: u64) -> Result<NamedNetwork, Unfit> {
-        let names = frequent(rows.iter().flat_map(|r| r.words.keys()), MOST_WORDS);
+        let mut names = frequent(rows.iter().flat_map(|r| r.words.keys()), MOST_WORDS);
+        names.retain(|name| differ(rows.iter().map(|r| r.words.get(name))));
         let values = |name: String| {
             let values = frequent(rows.iter().filter_map(|r| r.words.get(&name)), MOST_VALUES);
             (name, values)
         };
         let words: Vec<(String, Vec<String>)> = names.into_iter().map(values).collect();
-        let numbers = frequent(rows.iter().flat_map(|r| r.numbers.keys()), MOST_NUMBERS);
+        let mut numbers = frequent(rows.iter().flat_map(|r| r.numbers.keys()), MOST_NUMBERS);
+        numbers.retain(|name| differ(rows.iter().map(|r| r.numbers.get(name))));
         let all: Vec<Mixed> = rows.iter().map(|r| mixed(&words, &numbers, r)).collect();
         let cardinalities: Vec<usize> = words.iter().map(|(_, values)| values.len() + 1).collect();
-        let network = EmbeddedNetwork::trained(&all, &cardinalities, y, seed)?;
+        let network = EmbeddedNetwork::trained(&all, &cardinalities, y, seed)?.rounded();
         Ok(NamedNetwork {
             words,
             numbers,
@@ -88,7 +97,12 @@ impl NamedNetwork {
 
     /// As [`EmbeddedNetwork::place`].
     pub fn place(&self, row: &NamedRow) -> Vec<f64> {
-        self.network.place(&mixed(&self.words, &self.numbers, row))
+        self.look(row).0
+    }
+
+    /// As [`EmbeddedNetwork::look`].
+    pub fn look(&self, row: &NamedRow) -> (Vec<f64>, f64) {
+        self.network.look(&mixed(&self.words, &self.numbers, row))
     }
 }
 
@@ -133,10 +147,18 @@ mod tests {
         }
     }
 
-    fn network() -> NamedNetwork {
-        let rows: Vec<NamedRow> = (0..60).map(|i| row(["a", "b"][i % 2], i as f64)).collect();
+    fn rows() -> Vec<NamedRow> {
+        let one = |i: usize| row(["a", "b"][i % 2], i as f64);
+        (0..60).map(one).collect()
+    }
+
+    fn trained(rows: &[NamedRow]) -> NamedNetwork {
         let y: Vec<f64> = (0..60).map(|i| [5.0, 0.0][i % 2]).collect();
-        NamedNetwork::trained(&rows, &y, 1).unwrap()
+        NamedNetwork::trained(rows, &y, 1).unwrap()
+    }
+
+    fn network() -> NamedNetwork {
+        trained(&rows())
     }
 
     #[test]
@@ -146,6 +168,16 @@ mod tests {
         assert!(a > 4.0 && b < 1.0, "{a} {b}");
         assert!(network.predict(&row("c", 30.0)).is_finite());
         assert_eq!(network.place(&NamedRow::default()).len(), 32);
+    }
+
+    #[test]
+    fn what_all_rows_have_in_common_is_not_asked_for() {
+        let mut rows = rows();
+        for r in &mut rows {
+            r.words.insert("machine".into(), "here".into());
+            r.numbers.insert("threads".into(), 1.0);
+        }
+        assert_eq!(trained(&rows), network());
     }
 
     #[test]

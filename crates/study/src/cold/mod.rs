@@ -33,16 +33,30 @@ pub enum Rule {
     None,
     /// This share of all, by chance.
     Chance(f64),
+    /// Likewise, and batches are measured in the order of predictions, as the filter does.
+    Ordered(f64),
     /// All that are cold or failed, which only one who knows the answers can do.
     Oracle,
     /// What the filter drops.
     Cold(ColdRule),
 }
 
+impl Rule {
+    /// Seconds that judging a candidate of a table takes.
+    fn look_s(&self, table: &Table) -> f64 {
+        match self {
+            Rule::None | Rule::Chance(_) | Rule::Oracle => 0.0,
+            Rule::Ordered(_) | Rule::Cold(ColdRule::Above(_)) => table.look_s,
+            Rule::Cold(ColdRule::Neighbours(_)) => table.look_s + table.nearest_s,
+        }
+    }
+}
+
 /// What is replayed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Rules other than none and chance, which each is compared with.
+    /// Rules other than none and chance, which each is compared with. A rule that orders batches by corrected predictions is followed by
+    /// [`Rule::Ordered`] at the same share.
     pub rules: Vec<Rule>,
     /// Names of strategies, or [`RECORDED`].
     pub strategies: Vec<String>,
@@ -86,7 +100,7 @@ pub struct Compared {
     pub precision: f64,
     /// Least latency of what was kept over the least of all, in the geometric mean, when a search had no new candidate left.
     pub final_latency: f64,
-    /// Mean over the tasks of what predicting one candidate and looking up its nearest known ones takes.
+    /// Mean over the tasks of what judging one candidate takes.
     pub look_ms: f64,
 }
 
@@ -138,12 +152,23 @@ pub fn compare(
         return Err(Error::new(why).help("tune more tasks, or say --least with a smaller number"));
     }
     let all = plan.strategies.len() * plan.rules.len();
-    let mut compared = Vec::new();
+    let (mut done, mut compared) = (0, Vec::new());
     for strategy in &plan.strategies {
         let none = searches(&found, strategy, |_, _| Rule::None, plan.seeds)?;
         for rule in &plan.rules {
-            observer.part(compared.len() as f64 / all as f64, strategy);
-            compared.push(against(&found, strategy, *rule, &none, plan)?);
+            observer.part(done as f64 / all as f64, strategy);
+            done += 1;
+            let own = searches(&found, strategy, |_, _| *rule, plan.seeds)?;
+            let of_own = against(&found, strategy, *rule, [&own, &none], plan)?;
+            let dropped = of_own.dropped;
+            compared.push(of_own);
+            if matches!(rule, Rule::Cold(ColdRule::Above(_))) {
+                let same_share =
+                    |table: usize, seed: usize| Rule::Ordered(own[table][seed].dropped);
+                let own = searches(&found, strategy, same_share, plan.seeds)?;
+                let rule = Rule::Ordered(dropped);
+                compared.push(against(&found, strategy, rule, [&own, &none], plan)?);
+            }
         }
     }
     Ok(compared)
@@ -198,21 +223,21 @@ fn savings(own: &Searches, other: &Searches) -> ([Saving; GOALS.len()], Saving) 
     (each.map(|d| saving(&d)), saving(&all))
 }
 
+/// What a rule's own searches save over those without a rule and those with chance.
 fn against(
     tables: &[Table],
     strategy: &str,
     rule: Rule,
-    none: &Searches,
+    [own, none]: [&Searches; 2],
     plan: &Plan,
 ) -> Result<Compared> {
-    let own = searches(tables, strategy, |_, _| rule, plan.seeds)?;
     let same_share = |table: usize, seed: usize| Rule::Chance(own[table][seed].dropped);
     let chance = searches(tables, strategy, same_share, plan.seeds)?;
-    let (against_none, against_none_all) = savings(&own, none);
-    let (against_chance, against_chance_all) = savings(&own, &chance);
+    let (against_none, against_none_all) = savings(own, none);
+    let (against_chance, against_chance_all) = savings(own, &chance);
     let every = || own.iter().flatten();
     let seconds: [f64; GOALS.len()] =
-        std::array::from_fn(|goal| mean(logs(&own, goal).into_iter()).unwrap_or(f64::NAN).exp());
+        std::array::from_fn(|goal| mean(logs(own, goal).into_iter()).unwrap_or(f64::NAN).exp());
     let curves = PowerCurve::usual(plan.cpus).into_iter();
     let joules = curves.map(|c| (c.name.clone(), seconds.map(|s| s * c.watts(1.0))));
     let dropped = mean(every().map(|s| s.dropped)).unwrap_or(0.0);
@@ -231,7 +256,7 @@ fn against(
         dropped,
         precision: right / dropped.max(f64::MIN_POSITIVE),
         final_latency: kept.exp(),
-        look_ms: 1e3 * mean(tables.iter().map(|t| t.look_s + t.nearest_s)).unwrap_or(0.0),
+        look_ms: 1e3 * mean(tables.iter().map(|t| rule.look_s(t))).unwrap_or(0.0),
     })
 }
 
@@ -277,7 +302,11 @@ mod tests {
 
     fn plan(choosing: bool) -> Plan {
         Plan {
-            rules: vec![Rule::Oracle, Rule::Cold(ColdRule::Above(0.0))],
+            rules: vec![
+                Rule::Oracle,
+                Rule::Ordered(0.0),
+                Rule::Cold(ColdRule::Above(0.0)),
+            ],
             strategies: vec!["random".into(), "genetic".into()],
             seeds: 5,
             seed: 1,
@@ -290,13 +319,13 @@ mod tests {
     #[test]
     fn what_is_predictable_is_saved() {
         let found = compare(examples(10), &plan(false), &mut Silent).unwrap();
-        assert_eq!(found.len(), 4);
+        assert_eq!(found.len(), 8);
         for c in &found {
             assert_eq!((c.tasks, c.searches), (2, 10));
             let [at_1_5, .., at_1_02] = &c.joules[0].1;
             assert!(at_1_5 <= at_1_02, "{c:?}");
         }
-        let [oracle, above] = &found[..2] else {
+        let [oracle, order, above, ordered] = &found[..4] else {
             panic!()
         };
         assert_eq!(
@@ -306,6 +335,12 @@ mod tests {
         assert!(oracle.against_none_all.share > 0.2, "{oracle:?}");
         assert!(above.against_chance_all.share > 0.2, "{above:?}");
         assert!(above.final_latency < 1.02, "{above:?}");
+        // What is dropped saves more than the order.
+        assert_eq!((order.dropped, oracle.look_ms), (0.0, 0.0));
+        assert_eq!(ordered.rule, Rule::Ordered(above.dropped));
+        for less in [order, ordered] {
+            assert!(less.against_none_all.share < above.against_none_all.share);
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use store::Outcome;
 use tune::filter::{Cold, ColdRule, FRACTION, PASSES, Promise};
 use tune::{Error, Result};
 
-/// Candidates of a batch, and how often dropped ones are asked for again within it.
-const BATCH: usize = 16;
+/// Candidates of a batch, as many as a run with one builder asks for at a time, and how often dropped ones are asked for again within it.
+const BATCH: usize = 2;
 const AGAIN: usize = 3;
 
 /// What one search did.
@@ -165,6 +165,8 @@ impl Search<'_> {
 enum Judge<'a> {
     Keep,
     Chance(f64),
+    /// Chance, and the order of corrected predictions.
+    Ordered(f64, Promise),
     Bad,
     /// The answers of the search and whether they are bad.
     Neighbours(usize, Vec<(&'a Row, bool)>),
@@ -175,9 +177,14 @@ impl<'a> Judge<'a> {
     fn new(rule: &Rule, s: &Search<'a>) -> Result<Judge<'a>> {
         let known = &s.told[..Cold::known_of(s.told.len())];
         let rows = known.iter().map(|row| &s.table.rows[*row]);
+        let promise = || {
+            let timed = rows.clone();
+            Promise::of(timed.filter_map(|r| Some((r.at.clone(), r.predicted, r.latency_ns?.ln()))))
+        };
         Ok(match rule {
             Rule::None => Judge::Keep,
             Rule::Chance(share) => Judge::Chance(*share),
+            Rule::Ordered(share) => Judge::Ordered(*share, promise()),
             Rule::Oracle => Judge::Bad,
             Rule::Cold(ColdRule::Neighbours(least)) => {
                 let costs: Vec<Option<f64>> = rows.clone().map(|r| r.latency_ns).collect();
@@ -186,51 +193,39 @@ impl<'a> Judge<'a> {
                 let bad = labels.labels.into_iter().map(|l| l != Label::Hot);
                 Judge::Neighbours(*least, rows.zip(bad).collect())
             }
-            Rule::Cold(ColdRule::Above(most)) => {
-                let timed =
-                    rows.filter_map(|r| Some((r.at.clone(), r.predicted, r.latency_ns?.ln())));
-                Judge::Promise(*most, Promise::of(timed))
-            }
+            Rule::Cold(ColdRule::Above(most)) => Judge::Promise(*most, promise()),
         })
     }
 
     fn drops(&self, r: &Row, rng: &mut Pcg64Mcg) -> bool {
         match self {
             Judge::Keep => false,
-            Judge::Chance(share) => rng.random_bool(*share),
+            Judge::Chance(share) | Judge::Ordered(share, _) => rng.random_bool(*share),
             Judge::Bad => r.bad,
             Judge::Neighbours(least, told) => {
-                rng.random_bool(Cold::LOOKS)
+                rng.random_bool(ColdRule::Neighbours(*least).looks())
                     && r.known
                         .with(&r.at, told.iter().map(|(t, bad)| (&t.at[..], *bad)))
                         >= *least
             }
             Judge::Promise(most, promise) => {
                 let above = promise.above_fastest(&r.at, r.predicted);
-                rng.random_bool(Cold::LOOKS) && above.is_some_and(|above| above > *most)
+                rng.random_bool(ColdRule::Above(*most).looks())
+                    && above.is_some_and(|above| above > *most)
             }
-        }
-    }
-
-    /// What judging a candidate takes.
-    fn takes_s(&self, table: &Table) -> f64 {
-        match self {
-            Judge::Neighbours(..) => table.look_s + table.nearest_s,
-            Judge::Promise(..) => table.look_s,
-            _ => 0.0,
         }
     }
 
     /// Puts those first that are predicted to be fast, as the filter does.
     fn sort(&self, rows: &[Row], batch: &mut [usize]) {
-        if matches!(self, Judge::Neighbours(..) | Judge::Promise(..)) {
+        if !matches!(self, Judge::Keep | Judge::Chance(_) | Judge::Bad) {
             batch.sort_by(|a, b| self.score(&rows[*a]).total_cmp(&self.score(&rows[*b])));
         }
     }
 
     fn score(&self, r: &Row) -> f64 {
         match self {
-            Judge::Promise(_, promise) => {
+            Judge::Promise(_, promise) | Judge::Ordered(_, promise) => {
                 let above = promise.above_fastest(&r.at, r.predicted);
                 above.unwrap_or(r.predicted)
             }
@@ -263,7 +258,7 @@ pub fn search(table: &Table, strategy: &str, rule: &Rule, seed: u64) -> Result<S
         let mut batch = Vec::new();
         for _ in 0..=AGAIN {
             for row in s.ask(BATCH - batch.len()) {
-                s.spent += judge.takes_s(table);
+                s.spent += rule.look_s(table);
                 match judge.drops(&table.rows[row], &mut rng) {
                     true => {
                         s.tell(row, &skipped, None);

@@ -76,10 +76,11 @@ enum Placing {
 }
 
 impl Placing {
-    fn place(&self, p: &Point, space: &Space) -> Vec<f64> {
+    /// Where a candidate is, and what puts those first that are predicted to be fast: the same for all if the network is of this search.
+    fn look(&self, p: &Point, space: &Space) -> (Vec<f64>, f64) {
         match self {
-            Placing::Own { columns, network } => direction(network.place(&columns.row(p))),
-            Placing::Trained(trained, facts) => trained.look(&row(facts, p, space)).0,
+            Placing::Own { columns, network } => (direction(network.place(&columns.row(p))), 0.0),
+            Placing::Trained(trained, facts) => trained.look(&row(facts, p, space)),
         }
     }
 }
@@ -182,7 +183,7 @@ impl Known {
         let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
         let places = told.iter().zip(labels).enumerate();
         let place = |(n, ((p, _), label)): (usize, (&(Point, _), Label))| Place {
-            at: placing.place(p, space),
+            at: placing.look(p, space).0,
             bad: label != Label::Hot,
             name: format!("answer {n}"),
         };
@@ -213,37 +214,18 @@ impl Known {
         }
     }
 
-    /// What puts candidates first that are predicted to be fast; the same for all if the network is of this search.
-    fn score(&self, p: &Point, space: &Space) -> f64 {
-        match self {
-            Known::Placed {
-                placing: Placing::Own { .. },
-                ..
-            } => 0.0,
-            Known::Placed {
-                placing: Placing::Trained(trained, facts),
-                ..
-            } => trained.look(&row(facts, p, space)).1,
-            Known::Predicted {
-                trained,
-                facts,
-                promise,
-                ..
-            } => {
-                let (at, predicted) = trained.look(&row(facts, p, space));
-                promise.above_fastest(&at, predicted).unwrap_or(predicted)
-            }
-        }
-    }
-
-    /// Why a candidate is dropped, if it is.
-    fn drops(&self, p: &Point, space: &Space) -> Option<String> {
-        match self {
+    /// What becomes of a candidate. One that is not looked at is kept.
+    fn judge(&self, p: &Point, space: &Space, looked: bool) -> Verdict {
+        let (why, score) = match self {
             Known::Placed {
                 placing,
                 places,
                 least_bad,
-            } => bad_neighbours(placing, places, p, space, *least_bad),
+            } => {
+                let (at, score) = placing.look(p, space);
+                let why = || bad_neighbours(placing, places, &at, *least_bad);
+                (looked.then(why).flatten(), score)
+            }
             Known::Predicted {
                 trained,
                 facts,
@@ -251,28 +233,23 @@ impl Known {
                 most,
             } => {
                 let (at, predicted) = trained.look(&row(facts, p, space));
-                let above = promise.above_fastest(&at, predicted)?;
-                (above > *most)
-                    .then(|| format!("predicted {above:.1} deviations above the fastest"))
+                let above = promise.above_fastest(&at, predicted);
+                let dropped = above.filter(|above| looked && above > most);
+                let why = |above| format!("predicted {above:.1} deviations above the fastest");
+                (dropped.map(why), above.unwrap_or(predicted))
             }
-        }
+        };
+        why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
     }
 }
 
 /// The names of a candidate's nearest known ones, if at least so many of them are bad.
-fn bad_neighbours(
-    placing: &Placing,
-    places: &[Place],
-    p: &Point,
-    space: &Space,
-    least: usize,
-) -> Option<String> {
-    let own = placing.place(p, space);
+fn bad_neighbours(placing: &Placing, places: &[Place], at: &[f64], least: usize) -> Option<String> {
     let before: &[Place] = match placing {
         Placing::Own { .. } => &[],
         Placing::Trained(trained, _) => &trained.places,
     };
-    let nearest = nearest(&own, places.iter().chain(before))?;
+    let nearest = nearest(at, places.iter().chain(before))?;
     (bad(&nearest) >= least).then(|| {
         let mut text = "like".to_string();
         for (likeness, place) in nearest.iter().filter(|(_, k)| k.bad) {
@@ -324,7 +301,7 @@ pub(crate) fn direction(mut place: Vec<f64>) -> Vec<f64> {
 
 impl Cold {
     pub const NAME: &str = "cold";
-    /// How often a candidate is looked at under the first network.
+    /// How often a candidate is looked at under the first network of a search, or by its neighbours.
     pub const LOOKS: f64 = 0.9;
 
     /// For the search of a task with a seed. With a network that was trained before, the filter works from the
@@ -396,12 +373,11 @@ impl Cold {
     /// How often a candidate is looked at.
     fn looks(&self) -> f64 {
         // A network that was trained before stays the same.
-        let falls = if self.trained.is_some() {
-            0
-        } else {
-            self.due - 1
-        };
-        (Cold::LOOKS * LOOKS_FALL.powi(falls.max(0))).max(LEAST_LOOKS)
+        if self.trained.is_some() {
+            return self.rule.looks();
+        }
+        let falls = (self.due - 1).max(0);
+        (Cold::LOOKS * LOOKS_FALL.powi(falls)).max(LEAST_LOOKS)
     }
 }
 
@@ -419,15 +395,10 @@ impl Filter for Cold {
         let looks = self.looks();
         let one = |t: &Trial| {
             let looked = self.draws.picks(&t.point, looks);
-            let known = self.network.as_ref().filter(|_| looked);
-            match known.and_then(|k| k.drops(&t.point, context.space)) {
-                Some(why) => Verdict::Drop { why },
-                None => {
-                    let known = self.network.as_ref();
-                    let score = known.map_or(0.0, |k| k.score(&t.point, context.space));
-                    Verdict::Keep { score }
-                }
-            }
+            let known = self.network.as_ref();
+            known.map_or(Verdict::Keep { score: 0.0 }, |k| {
+                k.judge(&t.point, context.space, looked)
+            })
         };
         trials.iter().map(one).collect()
     }

@@ -1,6 +1,6 @@
 //! When the filter `cold` drops a candidate, if a network was trained before.
 
-use super::cold::{LEAST_BAD, NEAREST};
+use super::cold::{Cold, LEAST_BAD, NEAREST};
 use serde::Serialize;
 use std::fmt;
 
@@ -17,6 +17,15 @@ pub enum ColdRule {
 impl ColdRule {
     /// Trimmer's rule, as it does best here.
     pub const NEIGHBOURS: ColdRule = ColdRule::Neighbours(LEAST_BAD);
+
+    /// How often a candidate is looked at, with a network that was trained before. `Above` may drop nearly all candidates of a random search.
+    /// Then most of what is measured would be what was not looked at, if it were one of ten.
+    pub fn looks(self) -> f64 {
+        match self {
+            ColdRule::Neighbours(_) => Cold::LOOKS,
+            ColdRule::Above(_) => 0.99,
+        }
+    }
 
     /// A rule as it is displayed.
     ///

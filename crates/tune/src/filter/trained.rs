@@ -274,10 +274,8 @@ impl Trained {
 
     /// The direction of a candidate, and the logarithm of its latency over the mean of its search, as predicted.
     pub fn look(&self, row: &NamedRow) -> (Vec<f64>, f64) {
-        (
-            direction(self.network.place(row)),
-            self.network.predict(row),
-        )
+        let (place, predicted) = self.network.look(row);
+        (direction(place), predicted)
     }
 
     /// The nearest ones of what the store knows.

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
-use tune::filter::Cold;
 use tune::filter::trained::{Example, RULE, Trained, examples};
+use tune::filter::{Cold, ColdRule};
 use tune::{Error, Result};
 
 /// The network beside a store.
@@ -235,13 +235,14 @@ fn rules(f: &Figures) -> Result<()> {
     super::print_line("The table is of the tasks held out, if every candidate were looked at.")
 }
 
-/// The network that the filters of a run use: that of the flag, else that beside the store.
+/// The network that the filters of a run use: that of the flag, else that beside the store. Only a rule of neighbours looks at what the
+/// store knows.
 ///
 /// # Errors
 /// If the flag's file cannot be read, a file is no such network, or no filter would use it.
 pub fn network(
     asked: Option<&Path>,
-    filters: &[String],
+    (filters, rule): (&[String], ColdRule),
     at: &StoreArgs,
     store: &Store,
 ) -> Result<Option<Arc<Trained>>> {
@@ -264,6 +265,10 @@ pub fn network(
             .help("`tunesmith records train-cold` writes such a file")
     };
     let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
-    let trained = Trained::of_text(&text, &examples(store)?).map_err(|e| fail(&e))?;
+    let known = match rule {
+        ColdRule::Neighbours(_) => examples(store)?,
+        ColdRule::Above(_) => vec![],
+    };
+    let trained = Trained::of_text(&text, &known).map_err(|e| fail(&e))?;
     Ok(Some(Arc::new(trained)))
 }

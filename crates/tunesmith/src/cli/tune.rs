@@ -385,7 +385,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     options.check()?;
     score(a, &mut options, machine, &target)?;
     let store = a.store.write()?;
-    options.cold = train_cold::network(a.cold_network.as_deref(), &a.filter, &a.store, &store)?;
+    let using = (&a.filter[..], a.cold_rule);
+    options.cold = train_cold::network(a.cold_network.as_deref(), using, &a.store, &store)?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];
     for name in &a.more {

@@ -1,7 +1,7 @@
 //! Joules and money of a run, budgets of both, and labels of candidates.
 
 use super::program::{OP, TRIALS, place, tuned};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs::write;
 use tempfile::tempdir;
 
@@ -188,4 +188,42 @@ fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
     );
     let filtered = run(&["--filter", "cold", "--audit", "0.5", "--trials", "8"]);
     assert_eq!(filtered["funnel"][0]["filter"], "cold");
+}
+
+#[test]
+fn what_the_filter_cold_saves_is_replayed() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let store = ["--store", "s.sqlite"];
+    for op in [OP, "op:dense(m=8,n=16,k=32)"] {
+        let tune = ["tune", op, "--threads", "1", "--strategy", "random"];
+        p.ok(&[&tune[..], &store, &["--trials", "12", "--out", "m.tsm"]].concat());
+    }
+    let study = ["study", "cold", "--seeds", "2", "--least", "4"];
+    let study = [&study[..], &store, &["--strategies", "random"]].concat();
+    let choosing = [&study[..], &["--choosing"]].concat();
+    let all = p.json(&choosing);
+    assert_eq!(all["kind"], json!(["replayed", "modelled"]));
+    let compared = all["compared"].as_array().unwrap();
+    let [ten, eight, above, in_order, order, oracle] = &compared[..] else {
+        panic!("{all}")
+    };
+    let rule = |c: &Value| c["rule"].clone();
+    assert_eq!(rule(ten), json!({"cold": {"neighbours": 10}}));
+    assert_eq!(rule(eight), json!({"cold": {"neighbours": 8}}));
+    assert_eq!(rule(above), json!({"cold": {"above": 1.0}}));
+    assert_eq!(rule(in_order), json!({"ordered": above["dropped"]}));
+    assert_eq!(rule(order), json!({"ordered": 0.0}));
+    assert_eq!(rule(oracle), json!("oracle"));
+    for c in compared {
+        assert_eq!((&c["tasks"], &c["searches"]), (&json!(2), &json!(4)), "{c}");
+    }
+    assert_eq!(order["dropped"], 0.0);
+    assert!(oracle["final_latency"].as_f64().unwrap() > 0.99, "{oracle}");
+    let text = p.ok(&choosing);
+    for said in ["order alone", "order, chance", "2 tasks"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    // One task of five is for figures, and there are two.
+    assert!(p.error(&study).contains("tune more tasks"));
 }

@@ -52,7 +52,7 @@ pub fn run(a: &Args) -> Result<()> {
             .rules
             .iter()
             .map(|r| Rule::Cold(*r))
-            .chain([Rule::Oracle])
+            .chain([Rule::Ordered(0.0), Rule::Oracle])
             .collect(),
         strategies: a.strategies.clone(),
         seeds: a.seeds,
@@ -78,6 +78,8 @@ fn rule(rule: Rule) -> String {
     match rule {
         Rule::None => "none".into(),
         Rule::Chance(_) => "chance".into(),
+        Rule::Ordered(0.0) => "order alone".into(),
+        Rule::Ordered(_) => "order, chance".into(),
         Rule::Oracle => "all that are cold".into(),
         Rule::Cold(rule) => rule.to_string(),
     }
@@ -114,6 +116,7 @@ fn print(compared: &[Compared], plan: &Plan) -> Result<()> {
         plan.seeds
     ))?;
     print_line(
-        "cold: of the dropped candidates. final: least latency of what is kept, over the least of all. over chance: where as many are dropped by chance.",
+        "cold: of the dropped candidates. final: least latency of what is kept, over the least of all. over chance: where as many are dropped by chance. \
+         order alone: nothing is dropped. order, chance: as many as above are dropped, by chance.",
     )
 }
