@@ -286,7 +286,7 @@ impl Form<'_> {
             columns,
             maps: 2,
         };
-        match self.sizes.map_blocks % 2 == 0 && 2 * lines * columns > IN_FLIGHT {
+        match self.sizes.map_blocks % 2 == 0 && 2 * lines * columns >= IN_FLIGHT {
             true => shared,
             false => wide,
         }

@@ -305,7 +305,7 @@ mod tests {
             rules: vec![
                 Rule::Oracle,
                 Rule::Ordered(0.0),
-                Rule::Cold(ColdRule::Above(0.0)),
+                Rule::Cold(ColdRule::Above(1.0)),
             ],
             strategies: vec!["random".into(), "genetic".into()],
             seeds: 5,
@@ -334,7 +334,7 @@ mod tests {
         );
         assert!(oracle.against_none_all.share > 0.2, "{oracle:?}");
         assert!(above.against_chance_all.share > 0.2, "{above:?}");
-        assert!(above.final_latency < 1.02, "{above:?}");
+        assert!(above.final_latency < 1.05, "{above:?}");
         // What is dropped saves more than the order.
         assert_eq!((order.dropped, oracle.look_ms), (0.0, 0.0));
         assert_eq!(ordered.rule, Rule::Ordered(above.dropped));

@@ -43,9 +43,6 @@ const FEW_ROWS: i64 = 3;
 /// 19.6 ms with 32 (Zen 5, LLVM 22.1.8).
 const DISTANCES: [i64; 3] = [0, 8, 32];
 const FROM_MEMORY: i64 = 32;
-/// Tiles of rows that share a panel of constants, at most, where it is fetched ahead: more of them hide that it
-/// comes from memory, and each fetches it again. Chosen by hand: 128 rows gain, 197 and 1500 do not.
-const FEW_TILES: i64 = 10;
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
@@ -283,9 +280,9 @@ impl Tiling<'_> {
         let bytes = s.k() * s.n() * DType::F32.size() as i64;
         let copied = self.packing.is_some_and(|p| p.each_call);
         let far = bytes > self.target.l2_bytes as i64 && !copied;
-        let few = self.packing.is_some() && s.m() <= FEW_TILES * t.default.0;
+        let streamed = self.packing.is_some() && s.is_streamed(self.target);
         let from_memory = stream::from_memory(s, self.target);
-        let distance = match from_memory || few && s.is_far_constant(self.target) {
+        let distance = match from_memory || streamed {
             true => FROM_MEMORY,
             false => 0,
         };

@@ -95,7 +95,7 @@ impl Tiles {
             computed.max((columns * element + run) as f64 / bytes_a_cycle)
         };
         let bytes = |columns: i64| (shape.k() * columns * element) as f64;
-        let origin = match self.packed && shape.is_far_constant(target) {
+        let origin = match self.packed && shape.is_streamed(target) {
             true => STREAMED,
             false => bytes_a_cycle(bytes(shape.n()), 1.0, target),
         };
