@@ -333,7 +333,9 @@ mod tests {
             (0.5, 1.0, 1.0)
         );
         assert!(oracle.against_none_all.share > 0.2, "{oracle:?}");
-        assert!(above.against_chance_all.share > 0.2, "{above:?}");
+        for saving in [above.against_none_all, above.against_chance_all] {
+            assert!(saving.share > 0.1, "{above:?}");
+        }
         assert!(above.final_latency < 1.05, "{above:?}");
         // What is dropped saves more than the order.
         assert_eq!((order.dropped, oracle.look_ms), (0.0, 0.0));
