@@ -68,6 +68,33 @@ pub(crate) fn celu(n: &mut NodeImport) -> Imported {
     Ok(vec![above(n, x, 0.0, (x, below))?])
 }
 
+/// How far the rows [m, k] and [n, k] are apart: [m, n].
+pub(crate) fn distances(n: &mut NodeImport) -> Imported {
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (&[rows, width], &[columns, other]) = (&n.shape(a)[..], &n.shape(b)[..]) else {
+        return Problem::unsupported(format!("its operands are {} and {}", n.ty(a), n.ty(b)));
+    };
+    let squares = match n.attributes.text("metric", "sqeuclidean")?.as_str() {
+        "euclidean" => false,
+        "sqeuclidean" => true,
+        metric => return Problem::unsupported(format!("metric=`{metric}`")),
+    };
+    let a = n.reshape(a, vec![rows, 1, width])?;
+    let b = n.reshape(b, vec![1, columns, other])?;
+    let apart = n.binary(Binary::Sub, a, b)?;
+    let square = n.binary(Binary::Mul, apart, apart)?;
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes: vec![2],
+        keepdims: false,
+    };
+    let sum = n.emit(Op::Reduce(sum), &[square])?;
+    match squares {
+        true => Ok(vec![sum]),
+        false => Ok(vec![n.unary(Unary::Sqrt, sum)?]),
+    }
+}
+
 /// x if x > alpha, else 0.
 pub(crate) fn thresholded_relu(n: &mut NodeImport) -> Imported {
     let alpha = n.attributes.float("alpha", 1.0)?;
