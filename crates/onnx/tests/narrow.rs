@@ -361,7 +361,12 @@ fn rows_of_a_table_of_few_bits_are_gathered() {
             scale("s", &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
         ];
         constants.extend(zeros);
-        values(&model(vec![gather], constants))
+        let mut model = model(vec![gather], constants);
+        model.opset_import.push(onnx::proto::OperatorSetIdProto {
+            domain: Some("com.microsoft".into()),
+            version: Some(1),
+        });
+        values(&model)
     };
     assert_eq!(of(I4, None), [-3., -24., 28., 0., 1., 2., 6., -2.]);
     let zeros = raw("z", U4, &[2, 2], &[0x21, 0x43]);

@@ -277,7 +277,12 @@ fn different_elements_are_found_as_they_come() {
     let outputs = ["y", "inverse", "counts"];
     let mut unique = node("Unique", &["x"], &outputs, vec![]);
     unique.domain = Some("com.microsoft".into());
-    let r = results(&model(&[5], vec![unique], &outputs, vec![]), &x);
+    let mut model = model(&[5], vec![unique], &outputs, vec![]);
+    model.opset_import.push(onnx::proto::OperatorSetIdProto {
+        domain: Some("com.microsoft".into()),
+        version: Some(1),
+    });
+    let r = results(&model, &x);
     is(&r[0], &[3], &[3., 1., 2.]);
     is(&r[1], &[5], &[0., 1., 0., 2., 1.]);
     is(&r[2], &[3], &[2., 2., 1.]);
