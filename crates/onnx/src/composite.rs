@@ -371,17 +371,26 @@ pub(crate) fn rms_norm(n: &mut NodeImport) -> Imported {
     if n.attributes.int("stash_type", 1)? != 1 {
         return Problem::unsupported("stash_type is not 1 (f32)");
     }
+    Ok(vec![by_mean_square(n, [x, scale], axis, epsilon)?[0]])
+}
+
+/// x / sqrt(mean(x^2) + epsilon) scale, the mean along all axes from `axis` on; and the square root.
+pub(crate) fn by_mean_square(
+    n: &mut NodeImport,
+    [x, scale]: [ValueId; 2],
+    axis: usize,
+    epsilon: f32,
+) -> Result<[ValueId; 2], Problem> {
     let dtype = n.dtype(x);
-    let wide = if dtype == tensor::DType::F64 {
-        dtype
-    } else {
-        tensor::DType::F32
+    let wide = match dtype {
+        DType::F64 => dtype,
+        _ => DType::F32,
     };
     let x = n.cast(x, wide)?;
     let square = n.binary(Binary::Mul, x, x)?;
     let reduce = Reduce {
         kind: ReduceKind::Mean,
-        axes: (axis..rank).collect(),
+        axes: (axis..n.ty(x).rank()).collect(),
         keepdims: true,
     };
     let mean = n.emit(Op::Reduce(reduce), &[square])?;
@@ -390,5 +399,5 @@ pub(crate) fn rms_norm(n: &mut NodeImport) -> Imported {
     let root = n.unary(Unary::Sqrt, shifted)?;
     let normal = n.binary(Binary::Div, x, root)?;
     let normal = n.cast(normal, dtype)?;
-    Ok(vec![n.binary(Binary::Mul, normal, scale)?])
+    Ok([n.binary(Binary::Mul, normal, scale)?, root])
 }

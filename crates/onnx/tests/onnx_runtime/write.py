@@ -194,6 +194,8 @@ def norms():
     n = "SimplifiedLayerNormalization"
     case(f"{n}", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", epsilon=0.01)
     case(f"{n}_default", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", axis=-1, stash_type=1)
+    case(f"{n}_statistics", n, lambda s: [s.f(2, 3, 4), s.f(4)], 2, domain="", epsilon=0.01)
+    case(f"{n}_two_axes", n, lambda s: [s.f(2, 3, 4), s.f(3, 4)], 2, domain="", axis=1)
     n = "EmbedLayerNormalization"
     ids, seg = i32([[1, 4, 0], [2, 2, 3]]), i32([[0, 0, 1], [1, 0, 1]])
     tables = lambda s: [s.f(5, 4), s.f(6, 4), s.f(2, 4), s.f(4), s.f(4)]
