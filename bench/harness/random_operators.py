@@ -642,8 +642,7 @@ def grid_sample(g):
     grid = g.fresh("float32", (g.shape(x)[0], g.up_to(4), g.up_to(4), 2))
     names = {"linear": "bilinear", "cubic": "bicubic"} if g.opset < 20 else {}
     mode = g.one_of(["linear", "nearest", "cubic"])
-    # A cubic sample outside is at the border in the specification's implementation, and beyond it in onnxruntime.
-    padding = "zeros" if mode == "cubic" else g.one_of(["zeros", "border", "reflection"])
+    padding = g.one_of(["zeros", "border", "reflection"])
     return Node([x, grid], mode=names.get(mode, mode), padding_mode=padding, align_corners=g.up_to(2) - 1)
 
 
@@ -837,18 +836,52 @@ def matmul_n_bits(g):
     blocks = -(-k // block)
     packed = g.constant(g.rng.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8))
     scales = g.constant(g.rng.uniform(0.01, 0.1, n * blocks).astype(np.float32))
-    return Node([g.fresh("float32", (g.up_to(3), k)), packed, scales], K=k, N=n, bits=4, block_size=block)
+    order = [None, g.constant(g.rng.integers(0, blocks, k).astype(np.int32))] if g.up_to(3) == 1 and k % block == 0 else []
+    return Node([g.fresh("float32", (g.up_to(3), k)), packed, scales, *order], K=k, N=n, bits=4, block_size=block)
 
 
 @ms("QLinearGlobalAveragePool")
 def qlinear_global_pool(g):
-    return Node([quantised(g, (1, g.up_to(3), 3, 4)), *steps(g), *steps(g)])
+    last = g.up_to(2) - 1
+    return Node([quantised(g, (1, g.up_to(3), 3, 4)), *steps(g), *steps(g)], channels_last=last)
 
 
 @ms("QLinearAveragePool")
 def qlinear_average_pool(g):
     x = quantised(g, (1, g.up_to(3), 5, 6))
     return Node([x, *steps(g), *steps(g)], kernel_shape=[2, 3], strides=[g.up_to(2), 1])
+
+
+@ms("NhwcMaxPool")
+def nhwc_max_pool(g):
+    return Node([quantised(g, (g.up_to(2), 5, 6, g.up_to(9)))], kernel_shape=[2, 3], strides=[g.up_to(2), 1])
+
+
+@ms("QLinearConv")
+def qlinear_conv_by_channels(g):
+    last, channels, maps = g.up_to(2) - 1, g.up_to(3), g.up_to(9)
+    x = quantised(g, (1, 5, 6, channels) if last else (1, channels, 5, 6))
+    return Node([x, *steps(g), quantised(g, (maps, channels, 2, 3)), *steps(g), *steps(g)], channels_last=last)
+
+
+@ms("CDist")
+def distances(g):
+    k = g.up_to(17)
+    # onnxruntime takes products off squares.
+    a, b = g.fresh("float32", (g.up_to(9), k)), g.fresh("float32", (g.up_to(5), k), scale=4)
+    return Node([a, b], metric=g.one_of(["euclidean", "sqeuclidean"]))
+
+
+@ms("Inverse")
+def inverse(g):
+    n = g.up_to(4)
+    return Node([g.fresh("float32", (g.up_to(2), n, n))])
+
+
+@ms("ExpandDims")
+def expand_dims(g):
+    x = g.pick(FLOATS)
+    return Node([x, g.constant(np.array(axis(g, x, 1), np.int32))])
 
 
 @ms("QLinearWhere")

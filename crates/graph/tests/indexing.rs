@@ -129,6 +129,31 @@ fn samples_lie_between_pixels_and_outside() {
     assert_eq!(at(&[1.5], Outside::Reflection, false), [2.5]);
 }
 
+/// Results of PyTorch's `grid_sample`: a place outside the image keeps its distance to the pixels beside it.
+#[test]
+fn cubic_samples_outside_are_made_of_pixels_moved_inside() {
+    let x = f32s(&[1, 1, 1, 4], &[0.0, 1.0, 4.0, 9.0]);
+    let grid = f32s(&[1, 1, 4, 2], &[-1.5, 0.0, -1.0, 0.0, 0.3, 0.0, 1.25, 0.0]);
+    use Outside::{Border, Reflection, Zeros};
+    for (outside, align_corners, wanted) in [
+        (Zeros, true, [-0.03515625, 0.0, 3.7146246, 6.306152]),
+        (Zeros, false, [0.0, -0.09375, 4.652_999_4, 0.0]),
+        (Border, true, [-0.03515625, 0.0, 3.7146246, 9.549316]),
+        (Border, false, [0.0, -0.09375, 4.592_248_4, 9.0]),
+        (Reflection, true, [0.421875, 0.0, 3.7146246, 7.9453125]),
+        (Reflection, false, [0.21875, -0.1875, 4.592_248_4, 9.0]),
+    ] {
+        let sample = GridSample {
+            interpolation: Interpolation::Cubic,
+            outside,
+            align_corners,
+        };
+        let found = values(&run(Op::GridSample(sample), &[&x, &grid]));
+        let near = found.iter().zip(wanted).all(|(f, w)| (f - w).abs() < 2e-6);
+        assert!(near, "{sample:?}: {found:?}, not {wanted:?}");
+    }
+}
+
 #[test]
 fn bits_are_combined_and_shifted() {
     let (x, y) = (i64s(&[3], &[12, -1, 5]), i64s(&[3], &[10, 64, -1]));

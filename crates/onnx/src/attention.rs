@@ -416,10 +416,8 @@ pub(crate) fn rotary_embedding(n: &mut NodeImport) -> Imported {
 
 /// [`rotary_embedding`] in the order of operands of com.microsoft.
 pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["is_packed_batching"]);
-    if n.attributes.float("scale", 1.0)? != 1.0 {
-        return Problem::unsupported("its scale is not 1");
-    }
+    // ONNX Runtime does not use the scale.
+    n.attributes.ignore(&["is_packed_batching", "scale"]);
     let positions = n.input(1)?;
     let (cosines, sines) = (n.input(2)?, n.input(3)?);
     let x = n.input(0)?;

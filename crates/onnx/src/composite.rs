@@ -68,6 +68,33 @@ pub(crate) fn celu(n: &mut NodeImport) -> Imported {
     Ok(vec![above(n, x, 0.0, (x, below))?])
 }
 
+/// How far the rows [m, k] and [n, k] are apart: [m, n].
+pub(crate) fn distances(n: &mut NodeImport) -> Imported {
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (&[rows, width], &[columns, other]) = (&n.shape(a)[..], &n.shape(b)[..]) else {
+        return Problem::unsupported(format!("its operands are {} and {}", n.ty(a), n.ty(b)));
+    };
+    let squares = match n.attributes.text("metric", "sqeuclidean")?.as_str() {
+        "euclidean" => false,
+        "sqeuclidean" => true,
+        metric => return Problem::unsupported(format!("metric=`{metric}`")),
+    };
+    let a = n.reshape(a, vec![rows, 1, width])?;
+    let b = n.reshape(b, vec![1, columns, other])?;
+    let apart = n.binary(Binary::Sub, a, b)?;
+    let square = n.binary(Binary::Mul, apart, apart)?;
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes: vec![2],
+        keepdims: false,
+    };
+    let sum = n.emit(Op::Reduce(sum), &[square])?;
+    match squares {
+        true => Ok(vec![sum]),
+        false => Ok(vec![n.unary(Unary::Sqrt, sum)?]),
+    }
+}
+
 /// x if x > alpha, else 0.
 pub(crate) fn thresholded_relu(n: &mut NodeImport) -> Imported {
     let alpha = n.attributes.float("alpha", 1.0)?;
@@ -344,17 +371,26 @@ pub(crate) fn rms_norm(n: &mut NodeImport) -> Imported {
     if n.attributes.int("stash_type", 1)? != 1 {
         return Problem::unsupported("stash_type is not 1 (f32)");
     }
+    Ok(vec![by_mean_square(n, [x, scale], axis, epsilon)?[0]])
+}
+
+/// x / sqrt(mean(x^2) + epsilon) scale, the mean along all axes from `axis` on; and the square root.
+pub(crate) fn by_mean_square(
+    n: &mut NodeImport,
+    [x, scale]: [ValueId; 2],
+    axis: usize,
+    epsilon: f32,
+) -> Result<[ValueId; 2], Problem> {
     let dtype = n.dtype(x);
-    let wide = if dtype == tensor::DType::F64 {
-        dtype
-    } else {
-        tensor::DType::F32
+    let wide = match dtype {
+        DType::F64 => dtype,
+        _ => DType::F32,
     };
     let x = n.cast(x, wide)?;
     let square = n.binary(Binary::Mul, x, x)?;
     let reduce = Reduce {
         kind: ReduceKind::Mean,
-        axes: (axis..rank).collect(),
+        axes: (axis..n.ty(x).rank()).collect(),
         keepdims: true,
     };
     let mean = n.emit(Op::Reduce(reduce), &[square])?;
@@ -363,5 +399,5 @@ pub(crate) fn rms_norm(n: &mut NodeImport) -> Imported {
     let root = n.unary(Unary::Sqrt, shifted)?;
     let normal = n.binary(Binary::Div, x, root)?;
     let normal = n.cast(normal, dtype)?;
-    Ok(vec![n.binary(Binary::Mul, normal, scale)?])
+    Ok([n.binary(Binary::Mul, normal, scale)?, root])
 }

@@ -3,7 +3,7 @@
 //! for itself.
 
 use crate::attention::{Weighting, appended, attend, columns, heads, joined_heads, transposed};
-use crate::composite::scalar;
+use crate::composite::by_mean_square;
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use crate::windows;
@@ -142,34 +142,6 @@ pub(crate) fn skip_layer_norm(n: &mut NodeImport) -> Imported {
     Ok(results)
 }
 
-/// x / sqrt(mean(x^2) + epsilon) scale along the last axis.
-fn simplified(
-    n: &mut NodeImport,
-    x: ValueId,
-    scale: ValueId,
-    epsilon: f32,
-) -> Result<ValueId, Problem> {
-    let dtype = n.dtype(x);
-    let wide = match dtype {
-        DType::F64 => dtype,
-        _ => DType::F32,
-    };
-    let x = n.cast(x, wide)?;
-    let square = n.binary(Binary::Mul, x, x)?;
-    let reduce = Reduce {
-        kind: ReduceKind::Mean,
-        axes: vec![n.ty(x).rank().saturating_sub(1)],
-        keepdims: true,
-    };
-    let mean = n.emit(Op::Reduce(reduce), &[square])?;
-    let epsilon = scalar(n, mean, epsilon)?;
-    let shifted = n.binary(Binary::Add, mean, epsilon)?;
-    let root = n.unary(Unary::Sqrt, shifted)?;
-    let normal = n.binary(Binary::Div, x, root)?;
-    let normal = n.cast(normal, dtype)?;
-    n.binary(Binary::Mul, normal, scale)
-}
-
 /// Also under the standard domain, where ONNX Runtime's optimiser writes it.
 pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
     let epsilon = n.attributes.float("epsilon", 1e-5)?;
@@ -177,10 +149,11 @@ pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
     let (x, scale) = (n.input(0)?, n.input(1)?);
     let rank = n.ty(x).rank();
     let axis = n.axis(n.attributes.int("axis", -1)?, rank)?;
-    if axis + 1 != rank || n.wants(1) {
-        return Problem::unsupported(format!("axis={axis} of {}, or its statistics", n.ty(x)));
+    let [y, root] = by_mean_square(n, [x, scale], axis, epsilon)?;
+    match n.wants(1) {
+        true => Ok(vec![y, n.unary(Unary::Reciprocal, root)?]),
+        false => Ok(vec![y]),
     }
-    Ok(vec![simplified(n, x, scale, epsilon)?])
 }
 
 /// [`gemm`](crate::linear::gemm) and an activation.
@@ -216,7 +189,8 @@ pub(crate) fn skip_simplified_layer_norm(n: &mut NodeImport) -> Imported {
     if n.wants(1) || n.wants(2) {
         return Problem::unsupported("its statistics are read");
     }
-    let y = simplified(n, sum, scale, epsilon)?;
+    let last = n.ty(sum).rank().saturating_sub(1);
+    let [y, _] = by_mean_square(n, [sum, scale], last, epsilon)?;
     Ok(vec![y, y, y, sum])
 }
 

@@ -271,6 +271,18 @@ pub(crate) fn unsqueeze(n: &mut NodeImport) -> Imported {
     Ok(vec![n.reshape(x, shape)?])
 }
 
+/// One axis of length 1 before axis `axis` of the result.
+pub(crate) fn expand_dims(n: &mut NodeImport) -> Imported {
+    n.opset = 13;
+    unsqueeze(n)
+}
+
+/// Takes pads and the value as operands, as `Pad` of operator set 11 does.
+pub(crate) fn microsoft_pad(n: &mut NodeImport) -> Imported {
+    n.opset = 11;
+    pad(n)
+}
+
 pub(crate) fn expand(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let given = required(n.constant_ints(1, "shape")?, "shape")?;

@@ -107,11 +107,12 @@ const MOVE: [&str; 23] = [
 ];
 
 /// Operators that take such a type and give another one.
-const LEAVE: [&str; 11] = [
+const LEAVE: [&str; 12] = [
     "Cast",
     "CastLike",
     "DequantizeLinear",
     "Equal",
+    "GatherBlockQuantized",
     "Greater",
     "GreaterOrEqual",
     "Less",

@@ -223,8 +223,10 @@ pub const OPERATORS: &[Operator] = &[
     standard("Xor", e::xor),
     microsoft("Attention", f::microsoft_attention),
     microsoft("BiasGelu", f::bias_gelu),
+    microsoft("CDist", c::distances),
     microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
+    microsoft("ExpandDims", m::expand_dims),
     microsoft("FastGelu", f::fast_gelu),
     microsoft("FusedConv", f::fused_conv),
     microsoft("FusedGemm", f::fused_gemm),
@@ -232,17 +234,22 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("GatherBlockQuantized", b::gather_block_quantized),
     microsoft("GatherND", x::gather_nd),
     microsoft("Gelu", e::gelu),
+    microsoft("GridSample", g::grid_sample),
     microsoft("GroupQueryAttention", v::group_query_attention),
+    microsoft("Inverse", y::inverse),
     microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
     microsoft("MatMulNBits", d::matmul_n_bits),
     microsoft("MoE", b::moe),
     microsoft("MultiHeadAttention", f::multi_head_attention),
     microsoft("DequantizeLinear", q::dequantize_linear),
+    microsoft("NhwcMaxPool", w::nhwc_max_pool),
+    microsoft("Pad", m::microsoft_pad),
     microsoft("QAttention", d::attention),
     microsoft("QGemm", d::gemm),
     microsoft("QLinearAdd", d::add),
     microsoft("QLinearAveragePool", d::average_pool),
     microsoft("QLinearConcat", d::concat),
+    microsoft("QLinearConv", d::conv),
     microsoft("QLinearGlobalAveragePool", d::global_average_pool),
     microsoft("QLinearLeakyRelu", d::leaky_relu),
     microsoft("QLinearMul", d::mul),
@@ -252,6 +259,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QMoE", b::quantized_moe),
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", f::quick_gelu),
+    microsoft("Range", s::range),
     microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", f::skip_layer_norm),
     microsoft(
@@ -260,6 +268,7 @@ pub const OPERATORS: &[Operator] = &[
     ),
     microsoft("TransposeMatMul", f::fused_matmul),
     microsoft("Trilu", x::trilu),
+    microsoft("Unique", h::microsoft_unique),
 ];
 
 /// The importer of an operator.
@@ -288,11 +297,10 @@ const GENERATION: [&str; 5] = [
 ];
 /// Operators of com.microsoft that the optimiser writes for one kind of device, of which it has
 /// others to write where it is told another kind.
-const OF_A_DEVICE: [&str; 7] = [
+const OF_A_DEVICE: [&str; 6] = [
     "GemmFastGelu",
     "NhwcConv",
     "NhwcFusedConv",
-    "NhwcMaxPool",
     "PackedAttention",
     "PackedMultiHeadAttention",
     "SparseAttention",

@@ -3,7 +3,7 @@
 //! such operands become products of bytes when the model is simplified.
 
 use crate::node::{Imported, NodeImport, Problem};
-use crate::quantized::{Along, Steps, dequantized, quantized, scaled, zero_point};
+use crate::quantized::{Along, Steps, dequantized, qlinear_conv, quantized, scaled, zero_point};
 use crate::windows;
 use graph::ValueId;
 use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
@@ -63,23 +63,35 @@ pub(crate) fn sigmoid(n: &mut NodeImport) -> Imported {
     of_one(n, Op::Unary(Unary::Sigmoid))
 }
 
-fn channels_first(n: &NodeImport) -> Result<(), Problem> {
-    match n.attributes.int("channels_last", 0)? {
-        0 => Ok(()),
-        other => Problem::unsupported(format!("channels_last={other}")),
+/// An operator on images whose attribute says where their channels are.
+fn by_channels(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Imported {
+    match n.attributes.flag("channels_last", false)? {
+        true => windows::with_channels_last(n, import),
+        false => import(n),
     }
 }
 
+/// As ONNX's; its channels may be last, those of its weights are not.
+pub(crate) fn conv(n: &mut NodeImport) -> Imported {
+    by_channels(n, qlinear_conv)
+}
+
 pub(crate) fn average_pool(n: &mut NodeImport) -> Imported {
-    channels_first(n)?;
+    by_channels(n, pool_of_means)
+}
+
+pub(crate) fn global_average_pool(n: &mut NodeImport) -> Imported {
+    by_channels(n, pool_of_all)
+}
+
+fn pool_of_means(n: &mut NodeImport) -> Imported {
     let count_include_pad = n.attributes.flag("count_include_pad", false)?;
     let kind = PoolKind::Average { count_include_pad };
     let pool = windows::pool_attributes(n, kind)?;
     of_one(n, Op::Pool(pool))
 }
 
-pub(crate) fn global_average_pool(n: &mut NodeImport) -> Imported {
-    channels_first(n)?;
+fn pool_of_all(n: &mut NodeImport) -> Imported {
     let rank = n.shape(n.input(0)?).len();
     let mean = Reduce {
         kind: ReduceKind::Mean,
@@ -217,10 +229,8 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let (terms, maps, block) = (size("K")?, size("N")?, size("block_size")?);
     let bits = n.attributes.int("bits", 4)?;
     n.attributes.ignore(&["accuracy_level", "weight_prepacked"]);
-    if !matches!(bits, 2 | 4 | 8) || n.optional(4).is_some() {
-        return Problem::unsupported(format!(
-            "bits={bits}, or an order of the terms (g_idx); export weights of 4 or 8 bits in order"
-        ));
+    if !matches!(bits, 2 | 4 | 8) {
+        return Problem::unsupported(format!("bits={bits}; export weights of 4 or 8 bits"));
     }
     let bits = bits as usize;
     let x = n.input(0)?;
@@ -250,7 +260,8 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let numbers = as_columns(DType::U8, [terms, maps], |k, map| {
         f64::from(numbers[map * blocks * block + k])
     });
-    let of_block = |k: usize, map: usize| map * blocks + k / block;
+    let blocks_of_terms = blocks_of_terms(n, [terms, blocks, block])?;
+    let of_block = |k: usize, map: usize| map * blocks + blocks_of_terms[k];
     let shape = [terms, maps];
     let steps = as_columns(DType::F32, shape, |k, map| scales.get_f64(of_block(k, map)));
     let points = match &zeros {
@@ -258,7 +269,7 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
             let row = zero_bytes * 8 / bits;
             let points = few_bits(z, bits, [maps, row]);
             as_columns(DType::I32, shape, |k, map| {
-                f64::from(points[map * row + k / block])
+                f64::from(points[map * row + blocks_of_terms[k]])
             })
         }
         Some(z) => as_columns(DType::F32, shape, |k, map| z.get_f64(of_block(k, map))),
@@ -274,6 +285,22 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let weights = n.cast(weights, n.dtype(x))?;
     let y = n.emit(Op::MatMul, &[x, weights])?;
     plus_bias(n, y, 5)
+}
+
+/// The block whose scale each term has: the one that it lies in, or the one that g_idx names.
+fn blocks_of_terms(
+    n: &NodeImport,
+    [terms, blocks, block]: [usize; 3],
+) -> Result<Vec<usize>, Problem> {
+    let Some(given) = n.constant_ints(4, "blocks of terms (g_idx)")? else {
+        return Ok((0..terms).map(|k| k / block).collect());
+    };
+    let named = given.iter().map(|b| usize::try_from(*b).ok());
+    let named: Option<Vec<usize>> = named.collect();
+    match named {
+        Some(named) if named.len() >= terms && named.iter().all(|b| *b < blocks) => Ok(named),
+        _ => Problem::unsupported(format!("g_idx={given:?} of {blocks} blocks")),
+    }
 }
 
 /// Numbers of so many bits, in rows of whole bytes, the first one in the low bits.

@@ -655,58 +655,96 @@ pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
     Ok(vec![result])
 }
 
-/// The determinants of small matrices, by their first rows.
-pub(crate) fn det(n: &mut NodeImport) -> Imported {
-    const LARGEST: usize = 4;
-    let x = n.input(0)?;
+/// A matrix of at most so many rows is written out in its entries.
+const LARGEST_MATRIX: usize = 4;
+
+/// The entries of small square matrices, by row and column.
+fn entries(n: &mut NodeImport, x: ValueId) -> Result<Vec<Vec<ValueId>>, Problem> {
     let shape = n.shape(x);
     let size = match shape[..] {
-        [.., a, b] if a == b && (1..=LARGEST).contains(&a) => a,
+        [.., a, b] if a == b && (1..=LARGEST_MATRIX).contains(&a) => a,
         _ => {
             return Problem::unsupported(format!(
-                "matrices {}; determinants are for up to {LARGEST} rows here",
+                "matrices {}; it is for up to {LARGEST_MATRIX} rows here",
                 n.ty(x)
             ));
         }
     };
-    let outer = shape[..shape.len() - 2].to_vec();
-    let mut entries = Vec::new();
-    for i in 0..size * size {
+    let last = shape.len() - 1;
+    let mut entry = |row: usize, column: usize| {
         let mut cut = Slice {
             starts: vec![0; shape.len()],
             steps: vec![1; shape.len()],
             sizes: shape.clone(),
         };
-        let last = shape.len() - 1;
-        (cut.starts[last - 1], cut.starts[last]) = (i / size, i % size);
+        (cut.starts[last - 1], cut.starts[last]) = (row, column);
         (cut.sizes[last - 1], cut.sizes[last]) = (1, 1);
         let entry = match size {
             1 => x,
             _ => n.emit(Op::Slice(cut), &[x])?,
         };
-        entries.push(n.reshape(entry, outer.clone())?);
-    }
-    let columns: Vec<usize> = (0..size).collect();
-    Ok(vec![minor(n, &entries, size, 0, &columns)?])
+        n.reshape(entry, shape[..last - 1].to_vec())
+    };
+    (0..size)
+        .map(|row| (0..size).map(|column| entry(row, column)).collect())
+        .collect()
 }
 
-/// The determinant of the rows from `row` on, of some columns.
+/// The determinants of small matrices, by their first rows.
+pub(crate) fn det(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let entries = entries(n, x)?;
+    let all: Vec<usize> = (0..entries.len()).collect();
+    Ok(vec![minor(n, &entries, &all, &all)?])
+}
+
+/// The inverses of small matrices: their cofactors by their determinants.
+pub(crate) fn inverse(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let entries = entries(n, x)?;
+    let size = entries.len();
+    let all: Vec<usize> = (0..size).collect();
+    let det = minor(n, &entries, &all, &all)?;
+    let outer = n.shape(det);
+    let but = |i: usize| -> Vec<usize> { all.iter().copied().filter(|j| *j != i).collect() };
+    let mut cofactors = Vec::new();
+    for (column, row) in (0..size * size).map(|i| (i / size, i % size)) {
+        let cofactor = match size {
+            1 => n.filled(n.dtype(x), &outer, 1.0)?,
+            _ => minor(n, &entries, &but(row), &but(column))?,
+        };
+        let cofactor = match (row + column) % 2 {
+            0 => cofactor,
+            _ => n.unary(Unary::Neg, cofactor)?,
+        };
+        cofactors.push(n.reshape(cofactor, [&outer[..], &[1]].concat())?);
+    }
+    let axis = outer.len();
+    let adjugate = n.emit(Op::Concat(Concat { axis }), &cofactors)?;
+    let adjugate = n.reshape(adjugate, shape)?;
+    let det = n.reshape(det, [&outer[..], &[1, 1]].concat())?;
+    Ok(vec![n.binary(Binary::Div, adjugate, det)?])
+}
+
+/// The determinant of some rows and columns.
 fn minor(
     n: &mut NodeImport,
-    entries: &[ValueId],
-    size: usize,
-    row: usize,
+    entries: &[Vec<ValueId>],
+    rows: &[usize],
     columns: &[usize],
 ) -> Result<ValueId, Problem> {
-    if let [column] = columns {
-        return Ok(entries[row * size + column]);
-    }
+    let (first, below) = match (rows, columns) {
+        ([row], [column]) => return Ok(entries[*row][*column]),
+        ([first, below @ ..], [_, ..]) => (*first, below),
+        _ => return Problem::unsupported("it has no columns"),
+    };
     let mut sum: Option<ValueId> = None;
     for (i, column) in columns.iter().enumerate() {
         let mut rest = columns.to_vec();
         rest.remove(i);
-        let below = minor(n, entries, size, row + 1, &rest)?;
-        let term = n.binary(Binary::Mul, entries[row * size + column], below)?;
+        let below = minor(n, entries, below, &rest)?;
+        let term = n.binary(Binary::Mul, entries[first][*column], below)?;
         sum = Some(match sum {
             None => term,
             Some(sum) if i % 2 == 1 => n.binary(Binary::Sub, sum, term)?,

@@ -70,14 +70,18 @@ pub(crate) fn non_zero(n: &mut NodeImport) -> Imported {
         let out = Tensor::from_slice(&[shape.len(), found.len()], &places);
         return Ok(vec![n.model.add_result(&n.name, out)]);
     }
-    if shape.is_empty() {
-        return Problem::unsupported(format!("its operand is {}", n.ty(x)));
-    }
     if n.ty(x).is_empty() {
         return Ok(vec![n.filled(DType::I64, &[shape.len(), 0], 0.0)?]);
     }
-    let chosen = n.nonzero(x)?;
-    let rows = coordinates(n, chosen.positions, &shape)?;
+    let (chosen, rows) = if shape.is_empty() {
+        // A scalar has no coordinates, but a count all the same.
+        let one = n.reshape(x, vec![1])?;
+        (n.nonzero(one)?, n.filled(DType::I64, &[0, 1], 0.0)?)
+    } else {
+        let chosen = n.nonzero(x)?;
+        let rows = coordinates(n, chosen.positions, &shape)?;
+        (chosen, rows)
+    };
     let count = chosen.count;
     n.live.set(rows, vec![Extent { axis: 1, count }]);
     Ok(vec![rows])
@@ -205,10 +209,21 @@ fn ascending(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
     n.emit(Op::TopK(order), &[x])
 }
 
-/// The different elements: the first of each run of equal ones in order.
 pub(crate) fn unique(n: &mut NodeImport) -> Imported {
-    let x = n.input(0)?;
     let sorted = n.attributes.flag("sorted", true)?;
+    Ok(different(n, sorted)?.to_vec())
+}
+
+/// The different elements as they come, where each element is among them, and how often each occurs.
+pub(crate) fn microsoft_unique(n: &mut NodeImport) -> Imported {
+    let [values, _, inverse, counts] = different(n, false)?;
+    Ok(vec![values, inverse, counts])
+}
+
+/// The different elements: the first of each run of equal ones in order. Then their first places, the place of each
+/// element among them, and how often each occurs.
+fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> {
+    let x = n.input(0)?;
     let axis = match n.attributes.optional_int("axis")? {
         Some(axis) => Some(n.axis(axis, n.ty(x).rank())?),
         None => None,
@@ -222,7 +237,7 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
             Some(_) => x,
             None => n.reshape(x, vec![0])?,
         };
-        return Ok(vec![values, none, none, none]);
+        return Ok([values, none, none, none]);
     }
     let (whole, axis) = match axis {
         Some(axis) => (x, axis),
@@ -281,7 +296,7 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
     let [firsts, counts] = results;
     let values = n.emit(Op::Gather(Gather { axis }), &[whole, firsts])?;
     n.live.set(values, vec![Extent { axis, count }]);
-    Ok(vec![values, firsts, inverse, counts])
+    Ok([values, firsts, inverse, counts])
 }
 
 /// A vector that has the order of the parts along an axis, compared element by element. Elements

@@ -2,6 +2,7 @@
 
 use crate::node::{Imported, NodeImport, Problem};
 use crate::tensors::{any_tensor_from, tensor_from};
+use std::sync::Arc;
 use tensor::{DType, Tensor};
 
 pub(crate) fn constant(n: &mut NodeImport) -> Imported {
@@ -82,6 +83,12 @@ pub(crate) fn range(n: &mut NodeImport) -> Imported {
     for (i, role) in ["start", "limit", "delta"].into_iter().enumerate() {
         match n.constant(i, role)? {
             Some(t) if t.len() == 1 && t.dtype() == dtype => bounds.push(t),
+            // That of com.microsoft may leave its step out.
+            None if i == 2 => {
+                let mut one = Tensor::zeros(dtype, &[]);
+                one.set_f64(0, 1.0);
+                bounds.push(Arc::new(one));
+            }
             _ => {
                 return Problem::unsupported(format!(
                     "its {role} is not one number of type {dtype}"

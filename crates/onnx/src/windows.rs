@@ -1,5 +1,6 @@
 //! Importers of convolutions and pooling.
 
+use crate::attention::transposed;
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
@@ -217,6 +218,28 @@ pub(crate) fn max_pool(n: &mut NodeImport) -> Imported {
     };
     let indices = n.wants(1).then_some(order);
     pool(n, PoolKind::Max { indices })
+}
+
+/// Imports an operator on images whose channels are the last axis by its importer for those where they are the second.
+pub(crate) fn with_channels_last(
+    n: &mut NodeImport,
+    import: impl FnOnce(&mut NodeImport) -> Imported,
+) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    if rank < 3 {
+        return Problem::unsupported(format!("its input is {}", n.ty(x)));
+    }
+    let first = [&[0, rank - 1][..], &(1..rank - 1).collect::<Vec<_>>()].concat();
+    let last = [&[0][..], &(2..rank).collect::<Vec<_>>(), &[1]].concat();
+    n.inputs[0] = Some(transposed(n, x, &first)?);
+    let results = import(n)?;
+    let turned = results.into_iter().map(|y| transposed(n, y, &last));
+    turned.collect()
+}
+
+pub(crate) fn nhwc_max_pool(n: &mut NodeImport) -> Imported {
+    with_channels_last(n, max_pool)
 }
 
 /// Each element back where the maximum of its window was, and zeros.

@@ -345,3 +345,31 @@ fn numbers_of_4_bits_are_cast_to() {
         assert_eq!(values(&model(nodes, vec![k])), [4.0, 2.0, 0.0]);
     }
 }
+
+#[test]
+fn rows_of_a_table_of_few_bits_are_gathered() {
+    let bytes = [0x21, 0xf3, 0x8f, 0x07];
+    let of = |kind: i32, zeros: Option<TensorProto>| {
+        let attributes = vec![int("block_size", 2), int("quantize_axis", 1)];
+        let names = ["t", "i", "s", "z"];
+        let names = &names[..if zeros.is_some() { 4 } else { 3 }];
+        let mut gather = node("GatherBlockQuantized", names, &["y"], attributes);
+        gather.domain = Some("com.microsoft".into());
+        let mut constants = vec![
+            raw("t", kind, &[2, 4], &bytes),
+            build_onnx::int64s("i", &[1, 0]),
+            scale("s", &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
+        ];
+        constants.extend(zeros);
+        let mut model = model(vec![gather], constants);
+        model.opset_import.push(onnx::proto::OperatorSetIdProto {
+            domain: Some("com.microsoft".into()),
+            version: Some(1),
+        });
+        values(&model)
+    };
+    assert_eq!(of(I4, None), [-3., -24., 28., 0., 1., 2., 6., -2.]);
+    let zeros = raw("z", U4, &[2, 2], &[0x21, 0x43]);
+    let expected = [36., 15., 12., -16., 0., 1., 2., 26.];
+    assert_eq!(of(U4, Some(zeros)), expected);
+}

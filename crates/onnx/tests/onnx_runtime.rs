@@ -26,8 +26,6 @@ const REFUSED: &[&str] = &[
     "MultiHeadAttention_mask_3b_causal0",
     "MultiHeadAttention_mask_3b_causal1",
     "MultiHeadAttention_more_keys_causal1",
-    "QLinearGlobalAveragePool_i8_last",
-    "QLinearGlobalAveragePool_u8_last",
 ];
 
 struct Case<'a> {

@@ -270,6 +270,37 @@ fn different_rows_and_columns_are_found() {
     is(&r[3], &[3], &[1., 2., 1.]);
 }
 
+/// ONNX Runtime's has them as they come, and no first places.
+#[test]
+fn different_elements_are_found_as_they_come() {
+    let x = Tensor::from_slice(&[5], &[3f32, 1.0, 3.0, 2.0, 1.0]);
+    let outputs = ["y", "inverse", "counts"];
+    let mut unique = node("Unique", &["x"], &outputs, vec![]);
+    unique.domain = Some("com.microsoft".into());
+    let mut model = model(&[5], vec![unique], &outputs, vec![]);
+    model.opset_import.push(onnx::proto::OperatorSetIdProto {
+        domain: Some("com.microsoft".into()),
+        version: Some(1),
+    });
+    let r = results(&model, &x);
+    is(&r[0], &[3], &[3., 1., 2.]);
+    is(&r[1], &[5], &[0., 1., 0., 2., 1.]);
+    is(&r[2], &[3], &[2., 2., 1.]);
+}
+
+#[test]
+fn a_scalar_has_no_coordinates() {
+    for (value, count) in [(0f32, 0), (2.0, 1)] {
+        let x = Tensor::from_slice(&[], &[value]);
+        let nodes = vec![node("NonZero", &["x"], &["y"], vec![])];
+        is(
+            &results(&model(&[], nodes, &["y"], vec![]), &x)[0],
+            &[0, count],
+            &[],
+        );
+    }
+}
+
 /// As an exporter puts regions of several levels together: into zeros, at places that the data
 /// choose, with indices spread over what each region has.
 #[test]

@@ -48,6 +48,15 @@ impl GridSample {
         (scale / 2.0, (n - 1.0) / 2.0)
     }
 
+    /// How a place outside the image is moved before its pixels are found. A cubic sample keeps its place, and only
+    /// its pixels are moved, as ONNX Runtime and PyTorch do.
+    pub fn place_outside(self) -> Outside {
+        match self.interpolation {
+            Interpolation::Nearest | Interpolation::Linear => self.outside,
+            Interpolation::Cubic => Outside::Zeros,
+        }
+    }
+
     /// Between which places an axis of `n` pixels is mirrored.
     pub fn mirrors(self, n: usize) -> (f64, f64) {
         let edge = if self.align_corners { 0.0 } else { 0.5 };

@@ -50,7 +50,7 @@ fn taps(g: GridSample, coordinate: f64, n: usize) -> Vec<(Option<usize>, f64)> {
         place = place.round_ties_even();
     }
     let (low, high) = g.mirrors(n);
-    match g.outside {
+    match g.place_outside() {
         Outside::Zeros => {}
         Outside::Border => place = place.clamp(0.0, n as f64 - 1.0),
         Outside::Reflection => place = reflected(place, low, high),

@@ -194,6 +194,8 @@ def norms():
     n = "SimplifiedLayerNormalization"
     case(f"{n}", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", epsilon=0.01)
     case(f"{n}_default", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", axis=-1, stash_type=1)
+    case(f"{n}_statistics", n, lambda s: [s.f(2, 3, 4), s.f(4)], 2, domain="", epsilon=0.01)
+    case(f"{n}_two_axes", n, lambda s: [s.f(2, 3, 4), s.f(3, 4)], 2, domain="", axis=1)
     n = "EmbedLayerNormalization"
     ids, seg = i32([[1, 4, 0], [2, 2, 3]]), i32([[0, 0, 1], [1, 0, 1]])
     tables = lambda s: [s.f(5, 4), s.f(6, 4), s.f(2, 4), s.f(4), s.f(4)]
@@ -523,8 +525,36 @@ def experts():
     for normalised in (0, 1):
         packed = lambda s: [s.f(4, 32), s.f(4, 3), Const(s.u8(3, 32, 16)), scales(s, 3, 32), None, Const(s.u8(3, 32, 16)), scales(s, 3, 32)]
         case(f"QMoE_{normalised}", "QMoE", packed, k=2, activation_type="identity", expert_weight_bits=4, normalize_routing_weights=normalised)
+    case("QMoE_8bits_swiglu", "QMoE", lambda s: [s.f(4, 32, scale=0.1), s.f(4, 3), Const(s.u8(3, 64, 32)), scales(s, 3, 64), Const(s.f(3, 64)),
+                                                 Const(s.u8(3, 32, 32)), scales(s, 3, 32), Const(s.f(3, 32))], k=2,
+         activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.75, activation_beta=1.0, swiglu_limit=7.0, expert_weight_bits=8)
     case("GatherND_microsoft", "GatherND", lambda s: [s.f(3, 4), i64([[1, 2], [0, 3]])])
     case("TransposeMatMul", "TransposeMatMul", lambda s: [s.f(4, 3), s.f(4, 5)], transA=1)
+    for metric in ("euclidean", "sqeuclidean"):
+        case(f"CDist_{metric}", "CDist", lambda s: [s.f(3, 4), s.f(5, 4)], metric=metric)
+    for axis in (0, 1, -1):
+        case(f"ExpandDims_{axis}", "ExpandDims", lambda s: [s.f(3, 4), Const(np.array(axis, np.int32))])
+    for align, outside in ((0, "zeros"), (1, "border"), (0, "reflection")):
+        case(f"GridSample_{align}_{outside}", "GridSample", lambda s: [s.f(1, 2, 4, 5), s.f(1, 3, 2, 2)], align_corners=align, padding_mode=outside)
+        case(f"GridSample_cubic_{align}_{outside}", "GridSample", lambda s: [s.f(1, 2, 4, 5), s.f(1, 3, 2, 2)], domain="", version=20,
+             mode="cubic", align_corners=align, padding_mode=outside)
+    for size in (1, 2, 3, 4):
+        case(f"Inverse_{size}", "Inverse", lambda s: [s.f(2, size, size) + 4 * np.eye(size, dtype=np.float32)])
+    for strides in (1, 2):
+        case(f"NhwcMaxPool_{strides}", "NhwcMaxPool", lambda s: [s.u8(2, 4, 5, 3)], kernel_shape=[2, 3], strides=[strides] * 2, pads=[0, 1, 1, 0])
+    case("Pad_microsoft", "Pad", lambda s: [s.f(2, 3), Const(i64([0, 1, 1, 0])), Const(f32([9.0]))], mode="constant")
+    case("Pad_microsoft_reflect", "Pad", lambda s: [s.f(2, 3), Const(i64([0, 1, 1, 0]))], mode="reflect")
+    for last, shape in ((0, (1, 2, 5, 4)), (1, (1, 5, 4, 2))):
+        case(f"QLinearConv_{last}", "QLinearConv", lambda s: [s.u8(*shape), Const(f32(0.03)), Const(u8(7)), Const(s.i8(3, 2, 3, 2, lo=-63, hi=64)),
+                                                              Const(f32([0.02, 0.01, 0.03])), Const(i8([0, 0, 0])), Const(f32(0.4)), Const(u8(99)),
+                                                              Const(i32([100, -200, 300]))], channels_last=last, pads=[1, 0, 1, 1])
+    case("Range_microsoft", "Range", lambda s: [Const(f32(1.0)), Const(f32(7.0)), Const(f32(2.5))])
+    case("Range_microsoft_by_one", "Range", lambda s: [Const(i64(3)), Const(i64(7))])
+    case("Unique_microsoft", "Unique", lambda s: [Const(f32([3, 1, 2]))], results=3)
+    order = Const(i32([1, 0, 2, 1, 0, 2, 0, 1] * 6))
+    case("MatMulNBits_order", "MatMulNBits", lambda s: [s.f(2, 48), Const(s.u8(3, 3, 8)), scales(s, 9), None, order], K=48, N=3, bits=4, block_size=16)
+    case("RotaryEmbedding_scale", "RotaryEmbedding",
+         lambda s: [s.f(2, 3, 16), i64([2]), Const(np.cos(s.f(8, 4))), Const(np.sin(s.f(8, 4)))], scale=2.0)
     case("Trilu_microsoft", "Trilu", lambda s: [s.f(3, 4), Const(i64(1))], upper=0)
 
 

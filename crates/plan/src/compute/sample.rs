@@ -180,7 +180,7 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
             Interpolation::Nearest => Expr::unary(UnaryOp::Round, place),
             _ => place,
         };
-        match g.outside {
+        match g.place_outside() {
             Outside::Zeros => place,
             Outside::Border => clamped(place),
             Outside::Reflection => reflected(place, mirrors, &number),
