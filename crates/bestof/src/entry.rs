@@ -86,6 +86,11 @@ impl Alternative {
         self.conceded && self.status == Status::Pruned
     }
 
+    fn reopen(&mut self) {
+        self.status = Status::Active;
+        self.conceded = false;
+    }
+
     fn median(&self) -> Option<Duration> {
         median(&self.samples)
     }
@@ -428,7 +433,7 @@ impl Entry {
         let mut state = lock(&self.state);
         let mut any = false;
         for a in state.alternatives.iter_mut().filter(|a| a.has_conceded()) {
-            a.status = Status::Active;
+            a.reopen();
             any = true;
         }
         if any {
@@ -481,7 +486,7 @@ fn revive(alternatives: &mut [Alternative]) {
         .iter_mut()
         .filter(|a| a.status == Status::Pruned)
     {
-        a.status = Status::Active;
+        a.reopen();
     }
 }
 

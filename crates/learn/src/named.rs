@@ -30,17 +30,18 @@ pub struct NamedNetwork {
     network: EmbeddedNetwork,
 }
 
-/// The most frequent ones of some texts, in the order of the alphabet.
-fn frequent<'a>(all: impl Iterator<Item = &'a String>, most: usize) -> Vec<String> {
+/// The most frequent ones of some texts that are `worth` it, in the order of the alphabet.
+fn frequent<'a>(
+    all: impl Iterator<Item = &'a String>,
+    most: usize,
+    worth: impl Fn(&String) -> bool,
+) -> Vec<String> {
     let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
     all.for_each(|text| *counts.entry(text).or_default() += 1);
     let mut counts: Vec<(&String, usize)> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-    let mut kept: Vec<String> = counts
-        .into_iter()
-        .take(most)
-        .map(|(t, _)| t.clone())
-        .collect();
+    let worth = counts.into_iter().filter(|(text, _)| worth(text));
+    let mut kept: Vec<String> = worth.take(most).map(|(t, _)| t.clone()).collect();
     kept.sort();
     kept
 }
@@ -71,15 +72,18 @@ impl NamedNetwork {
     /// # Errors
     /// If there are no rows, not as many targets, or a number is not finite.
     pub fn trained(rows: &[NamedRow], y: &[f64], seed: u64) -> Result<NamedNetwork, Unfit> {
-        let mut names = frequent(rows.iter().flat_map(|r| r.words.keys()), MOST_WORDS);
-        names.retain(|name| differ(rows.iter().map(|r| r.words.get(name))));
+        let differs = |name: &String| differ(rows.iter().map(|r| r.words.get(name)));
+        let names = rows.iter().flat_map(|r| r.words.keys());
+        let names = frequent(names, MOST_WORDS, differs);
         let values = |name: String| {
-            let values = frequent(rows.iter().filter_map(|r| r.words.get(&name)), MOST_VALUES);
+            let said = rows.iter().filter_map(|r| r.words.get(&name));
+            let values = frequent(said, MOST_VALUES, |_| true);
             (name, values)
         };
         let words: Vec<(String, Vec<String>)> = names.into_iter().map(values).collect();
-        let mut numbers = frequent(rows.iter().flat_map(|r| r.numbers.keys()), MOST_NUMBERS);
-        numbers.retain(|name| differ(rows.iter().map(|r| r.numbers.get(name))));
+        let differs = |name: &String| differ(rows.iter().map(|r| r.numbers.get(name)));
+        let numbers = rows.iter().flat_map(|r| r.numbers.keys());
+        let numbers = frequent(numbers, MOST_NUMBERS, differs);
         let all: Vec<Mixed> = rows.iter().map(|r| mixed(&words, &numbers, r)).collect();
         let cardinalities: Vec<usize> = words.iter().map(|(_, values)| values.len() + 1).collect();
         let network = EmbeddedNetwork::trained(&all, &cardinalities, y, seed)?.rounded();

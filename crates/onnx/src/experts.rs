@@ -88,10 +88,11 @@ pub(crate) fn gather_block_quantized(n: &mut NodeImport) -> Imported {
     // Numbers of 4 bits as a type of their own are not packed here.
     let is_packed = !n.narrow.contains_key(&table);
     let bits = bits(n, "bits")?;
-    if axis == along || is_packed && along + 1 != rank {
+    if axis == along || is_packed && along + 1 != rank || n.ty(scales).rank() != rank {
         return Problem::unsupported(format!(
-            "gather_axis={axis}, quantize_axis={along} of {}",
-            n.ty(table)
+            "gather_axis={axis}, quantize_axis={along} of {} with scales {}",
+            n.ty(table),
+            n.ty(scales)
         ));
     }
     let gather = |n: &mut NodeImport, v| n.emit(Op::Gather(Gather { axis }), &[v, indices]);
@@ -180,10 +181,18 @@ impl Layer {
 }
 
 /// The weight of each expert for each row: [experts, rows, 1]. Those that are not among the k best have 0.
-fn routed(n: &mut NodeImport, logits: ValueId, normalised: bool) -> Result<ValueId, Problem> {
-    let [rows, experts] = n.shape(logits)[..] else {
-        return Problem::unsupported(format!("its routing is {}", n.ty(logits)));
-    };
+fn routed(
+    n: &mut NodeImport,
+    logits: ValueId,
+    [experts, rows]: [usize; 2],
+    normalised: bool,
+) -> Result<ValueId, Problem> {
+    if n.shape(logits) != [rows, experts] {
+        return Problem::unsupported(format!(
+            "its routing is {} for {rows} rows and {experts} experts",
+            n.ty(logits)
+        ));
+    }
     let k = size(n, "k", 1)?.min(experts);
     let best = TopK {
         axis: 1,
@@ -267,11 +276,13 @@ fn mixed(
         return Problem::unsupported(format!("its operand is {}", n.ty(x)));
     };
     let [first, second] = layers(n)?;
-    let rows = n.reshape(x, vec![1, n.ty(x).len() / width, width])?;
+    let count = n.ty(x).len() / width;
+    let rows = n.reshape(x, vec![1, count, width])?;
     let inner = first.apply(n, rows)?;
     let inner = activated(n, inner)?;
     let y = second.apply(n, inner)?;
-    let weights = routed(n, logits, normalised)?;
+    let experts = n.shape(y)[0];
+    let weights = routed(n, logits, [experts, count], normalised)?;
     let weighted = n.binary(Binary::Mul, y, weights)?;
     let y = sum(n, weighted, 0, false)?;
     Ok(vec![n.reshape(y, shape)?])

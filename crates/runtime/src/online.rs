@@ -476,6 +476,9 @@ impl Selectors {
     }
 }
 
+/// Where a group's selector has its steps apart; the sets follow.
+const APART: usize = 0;
+
 /// What a group chooses among: to run apart, named by the free alternatives, and the sets.
 fn group_names(model: &CompiledModel, group: usize) -> Vec<String> {
     let group = &model.groups()[group];
@@ -627,6 +630,11 @@ impl Selector for Online {
         let node = self.of.node(self.variant, step.index())?;
         // The next one runs instead, and nobody times it.
         let left = node.fail(key, alternative);
+        if let Some((_, g)) = self.of.group(self.variant, step.index()) {
+            // What its steps take apart is no longer what it was.
+            g.steps.iter().for_each(|(at, _)| known[*at] = None);
+            g.selector.retry(key, APART);
+        }
         left.then(|| node.begin(key, &mut Vec::new()))
     }
 

@@ -15,6 +15,9 @@ use tensor::{DType, Tensor};
 const N: usize = 64;
 const BYTES: u64 = 4 * N as u64;
 
+/// The code of a kernel that fails where the first number is below 0.
+const BELOW_0: i64 = -1;
+
 /// y[i] = x[i] * `times` + `add`, computed as often as `repeat` says; it fails if `code` is not 0.
 fn kernel(algorithm: &str, [times, add, repeat, code]: [i64; 4]) -> BuiltKernel {
     let source = format!(
@@ -23,7 +26,7 @@ fn kernel(algorithm: &str, [times, add, repeat, code]: [i64; 4]) -> BuiltKernel 
             volatile float *y = args[1];
             for (long r = 0; r < {repeat}; r++)
                 for (long i = 0; i < {N}; i++) y[i] = x[i] * {times} + {add};
-            return {code};
+            return {code} == {BELOW_0} ? 7 * (x[0] < 0) : {code};
         }}"
     );
     let params = vec![
@@ -51,6 +54,8 @@ fn builder() -> ModelBuilder {
 /// What kernels of a model take and give.
 #[derive(Clone, Copy)]
 struct Kernels {
+    /// How often the second free alternative computes the first step, and the code of the first one.
+    other: [i64; 2],
     /// How often the free alternative and the set compute the last step.
     repeat: [i64; 2],
     /// What the set gives in the first step and in the last.
@@ -58,6 +63,7 @@ struct Kernels {
 }
 
 const QUICK_SET: Kernels = Kernels {
+    other: [30, 0],
     repeat: [400, 1],
     codes: [0, 0],
 };
@@ -67,8 +73,8 @@ const QUICK_SET: Kernels = Kernels {
 fn model(of: Kernels) -> CompiledModel {
     let mut b = builder();
     let x = b.add_input("x", DType::F32, &[N]);
-    let free = b.add_kernel(kernel("free", [12, 3, 1, 0]));
-    let other = b.add_kernel(kernel("other", [12, 3, 30, 0]));
+    let free = b.add_kernel(kernel("free", [12, 3, 1, of.other[1]]));
+    let other = b.add_kernel(kernel("other", [12, 3, of.other[0], 0]));
     let save = b.add_kernel(kernel("save", [3, 0, 1, 0]));
     let product = b.add_kernel(kernel("product", [4, 3, 1, of.codes[0]]));
     let next = b.add_kernel(kernel("next", [1, 1, 1, 0]));
@@ -259,6 +265,28 @@ fn a_set_that_fails_leaves_its_steps_to_run_apart() {
         let (_, chosen) = decided(&mut m);
         assert_eq!([chosen[0], chosen[6]], [Some(0); 2]);
     }
+}
+
+#[test]
+fn a_group_decides_again_when_what_ran_apart_fails() {
+    let of = Kernels {
+        other: [4000, BELOW_0],
+        repeat: [1, 400],
+        ..QUICK_SET
+    };
+    let mut m = loaded(model(of));
+    let (selectors, chosen) = decided(&mut m);
+    assert_eq!([chosen[0], chosen[6]], [Some(0); 2]);
+    let mut values = [1f32; N];
+    values[0] = -1.0;
+    // The second free alternative runs in its place, and takes longer than the set.
+    m.run(&[("x", &Tensor::from_slice(&[N], &values))]).unwrap();
+    for _ in 0..100 {
+        assert_right(&mut m);
+    }
+    let variants = m.variants().clone();
+    let chosen = selectors.decided(0, |step| variants.selection_key(0, step, 1));
+    assert_eq!([chosen[0], chosen[6]], [Some(2), Some(1)]);
 }
 
 #[test]

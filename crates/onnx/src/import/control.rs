@@ -17,6 +17,10 @@ use graph::{Exceeded, Model, ValueId};
 use std::cell::RefCell;
 use tensor::Tensor;
 
+/// Iterations that are written out where the data say when they end. A larger number stands for none, so the condition has to
+/// be known.
+const MOST_OPEN_TRIPS: i64 = 4096;
+
 /// Operators with graphs as attributes.
 pub(super) const OPERATORS: [&str; 3] = ["If", "Loop", "Scan"];
 
@@ -292,7 +296,7 @@ impl Importer<'_> {
             Some(trips) => self.known(trips, "number of iterations")?,
             None => i64::MAX,
         };
-        let may_be_open = trips < i64::MAX;
+        let may_be_open = trips <= MOST_OPEN_TRIPS;
         let is_open = |model: &Model, v| may_be_open && model.constant(v).is_none();
         // Where the data decide whether an iteration runs, the value that says so.
         let mut runs = None;

@@ -20,7 +20,7 @@ use plan::Plan;
 use runtime::{CompiledModel, Pool, Variants};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,13 +179,14 @@ fn explained(
     a: &Args,
     target: &Target,
     artifact: Option<&PathBuf>,
+    decisions: Option<&Path>,
     store: Option<&Store>,
 ) -> Result<Explained> {
     let pool = a.pool.pool(target.threads() as usize)?;
     if let Some(path) = a.model.artifact() {
         let variants = a.pool.load(artifact.unwrap_or(&path))?;
         let at = a.model.variant(&variants)?;
-        let (compiled, choices) = chosen(a, &variants, at, target.threads())?;
+        let (compiled, choices) = chosen(decisions, &variants, at, target.threads())?;
         return Ok(Explained {
             name: compiled.name().to_string(),
             plan: None,
@@ -200,7 +201,7 @@ fn explained(
             let variants = a.pool.load(path)?;
             let at = variant_of(&variants, &source)?;
             of_model(&source.model, &variants.models()[at])?;
-            chosen(a, &variants, at, target.threads())?
+            chosen(decisions, &variants, at, target.threads())?
         }
         None => {
             let host = super::host()?;
@@ -231,14 +232,13 @@ fn explained(
 
 /// A variant of an artifact with what is decided, or else with the first alternatives; and which alternatives there are.
 fn chosen(
-    a: &Args,
+    decisions: Option<&Path>,
     variants: &Variants,
     at: usize,
     threads: u32,
 ) -> Result<(Arc<CompiledModel>, Option<Choices>)> {
     let compiled = variants.models()[at].clone();
-    let file = a.decisions.as_deref();
-    let decided = file.map(|file| explain_choices::decided(variants, at, threads, file));
+    let decided = decisions.map(|file| explain_choices::decided(variants, at, threads, file));
     let decided = decided.transpose()?;
     let choices = explain_choices::choices(&compiled, decided.as_ref());
     let Some(decided) = decided else {
@@ -285,7 +285,8 @@ fn one_thread_subject(
         });
     }
     let target = target.clone().with_threads(1);
-    Ok(explained(a, &target, a.one_thread.as_ref(), store)?.subject)
+    // Decisions are those of the threads that made them.
+    Ok(explained(a, &target, a.one_thread.as_ref(), None, store)?.subject)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -311,7 +312,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         saved,
         subject,
         choices,
-    } = explained(a, &target, a.artifact.as_ref(), store.as_ref())?;
+    } = explained(
+        a,
+        &target,
+        a.artifact.as_ref(),
+        a.decisions.as_deref(),
+        store.as_ref(),
+    )?;
     let plan = plan.as_ref();
     let single = a
         .scaling
