@@ -1,7 +1,8 @@
 //! `explain --graph FILE.svg`: the steps of a model as a picture, one row a step.
 //!
 //! A tensor is a line that runs down in a lane of its own, from the step that writes it to the last one that reads
-//! it. So the picture of a deep model is long and never wide.
+//! it. So the picture of a deep model is long, and as wide as there are tensors that wait at once. In a training step
+//! these are the results that the gradients need.
 
 use super::explain::Explanation;
 use super::explain_graph::{Edge, Writer, edges, named_inputs};
