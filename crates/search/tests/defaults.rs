@@ -49,6 +49,23 @@ fn a_tile_has_several_rows_of_pixels_where_these_are_short() {
 }
 
 #[test]
+fn blocks_of_maps_share_the_lines_of_an_image_that_is_far() {
+    let tile = |name: &str| {
+        let sketch = first(name, "conv2d");
+        ["y", "x", "k"].map(|d| decided(&sketch, d))
+    };
+    let apart = "op:conv2d(c=288,h=35,w=35,k=384,stride=2,pad=0)";
+    assert_eq!(tile(apart), [1, 9, 3]);
+    let apart = "op:conv2d(c=96,h=39,w=39,k=128,stride=2,pad=0)";
+    assert_eq!(tile(apart), [1, 10, 2]);
+    // A near image leaves the widest tile, and so do windows whose terms share lines.
+    let near = "op:conv2d(c=16,h=17,w=17,k=64,pad=1)";
+    assert_eq!(tile(near), [1, 17, 1]);
+    let shared = "op:conv2d(c=128,h=17,w=17,k=128,pad=1)";
+    assert_eq!(tile(shared), [1, 17, 1]);
+}
+
+#[test]
 fn groups_of_more_channels_than_128_bits_begin_with_rules() {
     let starts = |name: &str, with: &str| {
         let sketch = first(name, "grouped_conv2d");

@@ -250,3 +250,35 @@ fn the_default_weighs_products_against_weights_from_memory() {
     // Two cores multiply twice as fast, and share one memory.
     assert!(default(512, 7, 2).starts_with("direct"));
 }
+
+/// The tiles of the first sketch of filtering for an image that is not padded.
+fn first_tiles(isa: Isa, size: i64, channels: i64, maps: i64) -> String {
+    let shape = Shape {
+        isa,
+        threads: 1,
+        channels,
+        maps,
+        size,
+        taps: 3,
+        pad: 0,
+        epilogue: false,
+    };
+    let program = shape.program(CpuTarget::generic(isa).lanes(DType::F32));
+    let all = space(&program, &shape.target(), Accuracy::Relaxed).sketches;
+    let mut names = all.into_iter().map(|s| s.name);
+    let first = names.find(|n| n.starts_with("winograd")).unwrap();
+    first.split('.').next().unwrap().to_string()
+}
+
+#[test]
+fn tiles_of_six_outputs_are_first_where_they_gain_much() {
+    for isa in [Isa::X86Avx512, Isa::X86Avx2] {
+        // 37 tiles of four are a prime number, 25 of six are not.
+        assert_eq!(first_tiles(isa, 149, 32, 32), "winograd6");
+        // 19 tiles of six are a prime number.
+        assert_eq!(first_tiles(isa, 114, 64, 64), "winograd4");
+        assert_eq!(first_tiles(isa, 58, 64, 64), "winograd4");
+        // Few tiles do not hide that more weights come from memory.
+        assert_eq!(first_tiles(isa, 37, 512, 512), "winograd4");
+    }
+}

@@ -26,6 +26,13 @@ use schedule::Arg;
 /// 2015, section 4.3), so those of 6 come last. See `schedule`'s step.
 const TILES: [i64; 3] = [4, 2, 6];
 
+/// Tiles of six outputs are first where they take less than this part of the cycles of the others: their transforms
+/// are longer, and they round more. Chosen by hand.
+const GAIN_OF_SIX: f64 = 0.85;
+
+/// Most blocks of maps of a tile in registers.
+const MOST_MAPS: i64 = 4;
+
 /// Fewest pixels of all images for which it pays to transform weights that are no constants: a transform writes and
 /// reads 36 numbers for 9, and saves about 7 multiply-adds a pixel. Chosen by hand: with 512 channels and maps, 1024
 /// pixels (64 images of 4x4) take 15.3 ms with tiles of 4 and 6.9 ms in the plain form, 1568 (2 of 28x28) take 22.6 ms
@@ -132,12 +139,17 @@ impl Sizes {
         })
     }
 
-    /// [`TILES`], but the cheaper one of the first two in front.
+    /// [`TILES`], but the cheaper one of the first two in front, or the largest where it gains enough.
     fn tiles(&self, target: &CpuTarget) -> [i64; 3] {
         let [four, two, six] = TILES;
-        match self.cycles(two, target) < self.cycles(four, target) {
+        let cycles = |tile: i64| self.cycles(tile, target);
+        let by_cost = match cycles(two) < cycles(four) {
             true => [two, four, six],
             false => TILES,
+        };
+        match cycles(six) < GAIN_OF_SIX * cycles(by_cost[0]) {
+            true => [six, by_cost[0], by_cost[1]],
+            false => by_cost,
         }
     }
 
@@ -148,17 +160,56 @@ impl Sizes {
     /// with many channels they are a small part. Example: 512 channels of 7x7 take 0.91 ms with
     /// tiles of 2 and 0.73 ms in the plain form (Zen 5, weights from memory, LLVM 22.1.8).
     fn cycles(&self, tile: i64, target: &CpuTarget) -> f64 {
-        let tiles = |outputs: i64| (outputs + tile - 1) / tile;
+        let [rows, columns] = self.tile_counts(tile);
         let taps: i64 = self.taps.iter().map(|r| r + tile - 1).product();
         let maps = self.map_blocks * self.map_lanes;
         let weights = taps * maps * self.channel_blocks * self.channel_lanes;
-        let products = weights * self.images * tiles(self.rows) * tiles(self.columns);
+        let products = weights * self.images * rows * columns;
         let a_cycle = STARTS_A_CYCLE * self.map_lanes * i64::from(target.threads);
-        let computed = products as f64 / a_cycle as f64;
+        let slowed = if tile == 1 {
+            1.0
+        } else {
+            self.slowed(tile, target)
+        };
+        let computed = products as f64 / a_cycle as f64 * slowed;
         let brought = (weights * DType::F32.size() as i64) as f64 / STREAMED;
         match tile {
             1 if target.isa.has_broadcast_operands() => computed.max(brought),
             _ => computed + brought,
+        }
+    }
+
+    /// How many times as long the products take as multiply-adds that follow each other without a pause: a tile in
+    /// registers with few sums waits for loads or for its own sums. Tiles divide, so a prime number of them leaves one.
+    fn slowed(&self, tile: i64, target: &CpuTarget) -> f64 {
+        let inner = self.register_tile(tile, Registers::of(target));
+        let rows = inner.lines * inner.columns;
+        let maps = largest_divisor(self.map_blocks, inner.maps.min(MOST_MAPS));
+        let busy = (rows * maps).max(rows + maps).max(IN_FLIGHT);
+        busy as f64 / (rows * maps) as f64
+    }
+
+    /// Tiles of so many outputs each way that rows and columns have.
+    fn tile_counts(&self, tile: i64) -> [i64; 2] {
+        [self.rows, self.columns].map(|n| (n + tile - 1) / tile)
+    }
+
+    /// Two blocks of maps share each broadcast where they divide. With 64 channels of 56x56, seven tiles by
+    /// two blocks take 0.285 ms, 14 by one 0.325 and 14 by two 0.309 (the best of each, Zen 5, LLVM 22.1.8).
+    fn register_tile(&self, tile: i64, registers: Registers) -> ImageTile {
+        let [rows, columns] = self.tile_counts(tile);
+        let wide = ImageTile::dividing(rows, columns, registers);
+        let half = registers.sums() / 2;
+        let columns = largest_divisor(columns, half);
+        let lines = largest_divisor(rows, (half / columns).max(1));
+        let shared = ImageTile {
+            lines,
+            columns,
+            maps: 2,
+        };
+        match self.map_blocks % 2 == 0 && 2 * lines * columns >= IN_FLIGHT {
+            true => shared,
+            false => wide,
         }
     }
 }
@@ -259,42 +310,22 @@ const TAP_ROW: &str = image::TAP_ROW.as_str();
 const TAP_COLUMN: &str = image::TAP_COLUMN.as_str();
 
 impl Form<'_> {
-    fn tiles(&self, outputs: i64) -> i64 {
-        (outputs + self.tile - 1) / self.tile
-    }
-
     /// Tiles of rows and of columns.
     fn tile_counts(&self) -> [i64; 2] {
-        [self.sizes.rows, self.sizes.columns].map(|n| self.tiles(n))
+        self.sizes.tile_counts(self.tile)
     }
 
     fn registers(&self) -> Registers {
         Registers::of(self.target)
     }
 
-    /// Two blocks of maps share each broadcast where they divide. With 64 channels of 56x56, seven tiles by
-    /// two blocks take 0.285 ms, 14 by one 0.325 and 14 by two 0.309 (the best of each, Zen 5, LLVM 22.1.8).
     fn register_tile(&self) -> ImageTile {
-        let [rows, columns] = self.tile_counts();
-        let registers = self.registers();
-        let wide = ImageTile::dividing(rows, columns, registers);
-        let half = registers.sums() / 2;
-        let columns = largest_divisor(columns, half);
-        let lines = largest_divisor(rows, (half / columns).max(1));
-        let shared = ImageTile {
-            lines,
-            columns,
-            maps: 2,
-        };
-        match self.sizes.map_blocks % 2 == 0 && 2 * lines * columns >= IN_FLIGHT {
-            true => shared,
-            false => wide,
-        }
+        self.sizes.register_tile(self.tile, self.registers())
     }
 
     /// `tiles` are the factors of the tiles in registers.
     fn decide(&self, d: &mut Draft, tiles: [DecidedPart; 2], wanted_maps: i64) -> ProductTile {
-        let maps = d.tile("k", self.sizes.map_blocks, 4, wanted_maps);
+        let maps = d.tile("k", self.sizes.map_blocks, MOST_MAPS, wanted_maps);
         let fits = |u: &i64| self.sizes.channel_lanes % u == 0;
         let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
         let unroll = d.choose("unroll_ci", &options, 4);
