@@ -36,7 +36,7 @@ enum Asker {
     Strategy(Box<dyn Strategy + Send>),
 }
 
-/// The name of the order in which rows were recorded, which is no strategy's name.
+/// The name of the order of the records, which is no strategy's name: those of one strategy follow those of another.
 pub const RECORDED: &str = "recorded";
 
 impl Asker {
@@ -257,6 +257,9 @@ pub fn search(table: &Table, strategy: &str, rule: &Rule, seed: u64) -> Result<S
         let judge = Judge::new(rule, &s)?;
         let mut batch = Vec::new();
         for _ in 0..=AGAIN {
+            if batch.len() == BATCH {
+                break;
+            }
             for row in s.ask(BATCH - batch.len()) {
                 s.spent += rule.look_s(table);
                 match judge.drops(&table.rows[row], &mut rng) {

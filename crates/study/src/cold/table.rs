@@ -25,7 +25,7 @@ pub struct Row {
 /// All candidates of one task for one target and machine.
 pub struct Table {
     pub space: Space,
-    /// In the order in which they were recorded.
+    /// In the order of the records: those of one strategy follow those of another.
     pub rows: Vec<Row>,
     pub least_ns: f64,
     /// Measured: what predicting a candidate takes, and what looking up its nearest known ones takes.

@@ -219,7 +219,6 @@ fn what_the_filter_cold_saves_is_replayed() {
         assert_eq!((&c["tasks"], &c["searches"]), (&json!(2), &json!(4)), "{c}");
     }
     assert_eq!(order["dropped"], 0.0);
-    assert!(oracle["final_latency"].as_f64().unwrap() > 0.99, "{oracle}");
     let text = p.ok(&choosing);
     for said in ["order alone", "order, chance", "2 tasks"] {
         assert!(text.contains(said), "{said}: {text}");
