@@ -105,6 +105,19 @@ impl Args {
         }
     }
 
+    /// Refuses options that need others.
+    fn check(&self, target: &Target) -> Result<()> {
+        if self.scaling && target.threads() == 1 {
+            return Err(Error::new("--scaling compares several threads with one")
+                .help("give --threads 2 or more"));
+        }
+        if self.decisions.is_some() && self.artifact.is_none() && self.model.artifact().is_none() {
+            return Err(Error::new("--decisions are those of a compiled model")
+                .help("name it with --artifact FILE"));
+        }
+        Ok(())
+    }
+
     /// Whether the graph is a picture.
     fn draws(&self) -> bool {
         let ending = self.graph.as_ref().and_then(|g| g.extension());
@@ -293,14 +306,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     check_runs_here(&target)?;
-    if a.scaling && target.threads() == 1 {
-        return Err(Error::new("--scaling compares several threads with one")
-            .help("give --threads 2 or more"));
-    }
-    if a.decisions.is_some() && a.artifact.is_none() && a.model.artifact().is_none() {
-        return Err(Error::new("--decisions are those of a compiled model")
-            .help("name it with --artifact FILE"));
-    }
+    a.check(&target)?;
     let scoring = scoring(a, &machine, &target)?;
     let files = Files::of(a)?;
     let store = a
