@@ -3,7 +3,7 @@
 //! All experts compute all rows. A row's result is the weighted sum over experts, and the weight is 0 for those that its
 //! router did not choose.
 
-use crate::attention::transposed;
+use crate::attention::{columns, transposed};
 use crate::composite::scalar;
 use crate::fused::gated;
 use crate::indexing::counting;
@@ -11,7 +11,7 @@ use crate::node::{Imported, NodeImport, Problem};
 use crate::quantized::{Along, dequantized};
 use graph::ValueId;
 use graph::ops::{
-    Binary, Gather, GatherElements, Gelu, Op, Reduce, ReduceKind, Slice, Softmax, TopK, Unary,
+    Binary, Gather, GatherElements, Gelu, Op, Reduce, ReduceKind, Softmax, TopK, Unary,
 };
 use tensor::{DType, Tensor};
 
@@ -56,26 +56,6 @@ fn unpacked(n: &mut NodeImport, x: ValueId, bits: usize, count: usize) -> Result
         true => Ok(y),
         false => columns(n, y, 0, 1, count),
     }
-}
-
-/// Every `step`th element along the last axis.
-fn columns(
-    n: &mut NodeImport,
-    x: ValueId,
-    start: usize,
-    step: i64,
-    count: usize,
-) -> Result<ValueId, Problem> {
-    let mut sizes = n.shape(x);
-    let last = sizes.len() - 1;
-    let (mut starts, mut steps) = (vec![0; sizes.len()], vec![1; sizes.len()]);
-    (sizes[last], starts[last], steps[last]) = (count, start, step);
-    let slice = Slice {
-        starts,
-        steps,
-        sizes,
-    };
-    n.emit(Op::Slice(slice), &[x])
 }
 
 /// Rows of a table of packed numbers with a scale for each block, as the numbers that they stand for.
