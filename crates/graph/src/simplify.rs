@@ -7,8 +7,8 @@
 
 use crate::columns::split_columns;
 use crate::even::without_even_indices;
-use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
-use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
+use crate::model::{Model, Node, NodeId, Rewrite, TensorType, Users, ValueId};
+use crate::ops::{BatchNorm, Binary, Op, PadMode, Slice, Transpose};
 use crate::packed::products_of_packed;
 use crate::quantised::{Requantised, products_of_bytes};
 use crate::recognise::recognise;
@@ -25,7 +25,7 @@ pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
     let model = products_of_bytes(&model, requantised).without_dead_code();
     let model = products_of_packed(&model).without_dead_code().folded();
-    let model = drop_no_ops(&without_even_indices(&model));
+    let model = drop_no_ops(&without_even_indices(&model)).folded();
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
     let model = fold_affine(&model.without_dead_code());
@@ -38,49 +38,75 @@ fn unfailing(model: Result<Model, Infallible>) -> Model {
     model
 }
 
-/// Removes nodes that pass their operand through, and merges reshapes of
-/// reshapes and transposes of transposes.
+/// Removes nodes that pass their operand through. What moves elements of what the same kind of
+/// node moved, or of one part of a concatenation, reads the source.
 fn drop_no_ops(model: &Model) -> Model {
     unfailing(model.rewrite(|r, _, node| {
-        let Some(x) = node.input(0).map(|v| r.value(v)) else {
+        let Some(mut x) = node.input(0).map(|v| r.value(v)) else {
             return Ok(r.copy(node));
         };
-        if passes_through(r, node, x) {
+        let mut op = node.op.clone();
+        let mut merged = false;
+        while let Some((whole, source)) = read_through(&r.target, &op, x) {
+            (op, x, merged) = (whole, source, true);
+        }
+        if passes_through(&op, r.target[x].ty(), node.inputs.len()) {
             return Ok(vec![x]);
         }
-        let producer = r.target.producer(x).map(|(n, _)| r.target.node(n).clone());
-        let merged = match (&node.op, producer.as_ref().map(|p| (&p.op, p.input(0)))) {
-            (Op::Reshape(new), Some((Op::Reshape(_), Some(source)))) => {
-                Some((Op::Reshape(new.clone()), source))
+        match merged {
+            true => {
+                let all = r.target.add(&node.name, op, &[x]);
+                Ok(vec![all.expect("a merged node fits")])
             }
-            (Op::Transpose(new), Some((Op::Transpose(old), Some(source)))) => {
-                let perm = new.perm.iter().map(|d| old.perm[*d]).collect();
-                Some((Op::Transpose(Transpose { perm }), source))
-            }
-            _ => None,
-        };
-        let Some((op, source)) = merged else {
-            return Ok(r.copy(node));
-        };
-        let same = match &op {
-            Op::Reshape(Reshape { shape }) => r.target[source].shape() == shape,
-            Op::Transpose(Transpose { perm }) => perm.iter().copied().eq(0..perm.len()),
-            _ => false,
-        };
-        if same {
-            return Ok(vec![source]);
+            false => Ok(r.copy(node)),
         }
-        Ok(vec![
-            r.target
-                .add(&node.name, op, &[source])
-                .expect("a merged node fits"),
-        ])
     }))
 }
 
-fn passes_through(r: &Rewrite, node: &Node, x: ValueId) -> bool {
-    let ty = r.target[x].ty();
-    match &node.op {
+/// The operator that makes of a source what `op` makes of `x`, and the source: what `x` is made
+/// of, or the one part of a concatenation that is read.
+fn read_through(model: &Model, op: &Op, x: ValueId) -> Option<(Op, ValueId)> {
+    let before = &model[model.producer(x)?.0];
+    let source = before.input(0)?;
+    match (op, &before.op) {
+        (Op::Reshape(_), Op::Reshape(_)) => Some((op.clone(), source)),
+        (Op::Transpose(new), Op::Transpose(old)) => {
+            let perm = new.perm.iter().map(|d| old.perm[*d]).collect();
+            Some((Op::Transpose(Transpose { perm }), source))
+        }
+        (Op::Slice(new), Op::Slice(old)) => {
+            let start = |d: usize| old.starts[d] as i64 + new.starts[d] as i64 * old.steps[d];
+            let axes = 0..new.starts.len();
+            let starts = axes.clone().map(|d| usize::try_from(start(d)));
+            let slice = Slice {
+                starts: starts.collect::<Result<_, _>>().ok()?,
+                steps: axes.map(|d| old.steps[d] * new.steps[d]).collect(),
+                sizes: new.sizes.clone(),
+            };
+            Some((Op::Slice(slice), source))
+        }
+        (Op::Slice(slice), Op::Concat(c)) => {
+            let first = slice.starts[c.axis] as i64;
+            let last = first + (slice.sizes[c.axis] as i64 - 1) * slice.steps[c.axis];
+            let mut start = 0;
+            for part in before.inputs.iter().flatten() {
+                let end = start + model[*part].shape()[c.axis] as i64;
+                if first >= start && last >= start && first < end && last < end {
+                    let mut slice = slice.clone();
+                    slice.starts[c.axis] -= start as usize;
+                    return Some((Op::Slice(slice), *part));
+                }
+                start = end;
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Whether an operator of so many operands makes of its first one what that is.
+fn passes_through(op: &Op, ty: &TensorType, operands: usize) -> bool {
+    match op {
         Op::Identity | Op::Dropout(_) => true,
         Op::Cast(to) => *to == ty.dtype,
         Op::Reshape(s) => s.shape == ty.shape,
@@ -88,7 +114,7 @@ fn passes_through(r: &Rewrite, node: &Node, x: ValueId) -> bool {
         Op::Transpose(t) => t.perm.iter().copied().eq(0..t.perm.len()),
         Op::Slice(s) => s.sizes == ty.shape && s.steps.iter().all(|step| *step > 0),
         Op::Pad(p) => p.pads.iter().all(|p| *p == (0, 0)),
-        Op::Concat(_) => node.inputs.len() == 1,
+        Op::Concat(_) => operands == 1,
         Op::Split(s) => s.sizes.len() == 1,
         Op::Reduce(reduce) => reduce.axes.is_empty(),
         _ => false,

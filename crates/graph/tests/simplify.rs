@@ -189,6 +189,46 @@ fn no_ops_and_constants_go() {
 }
 
 #[test]
+fn slices_read_the_part_of_a_concatenation_that_has_their_elements() {
+    let slice = |starts: [usize; 2], steps: [i64; 2], sizes: [usize; 2]| {
+        Op::Slice(Slice {
+            starts: starts.to_vec(),
+            steps: steps.to_vec(),
+            sizes: sizes.to_vec(),
+        })
+    };
+    let of = |slices: &[Op]| {
+        let mut m = Model::new("m", 0);
+        let c = constant(&mut m, "c", &[2, 3], 1);
+        let x = m.add_input("x", DType::F32, &[4, 3]);
+        let all = Op::Concat(Concat { axis: 0 });
+        let mut v = m.add("all", all, &[c, x]).unwrap();
+        for s in slices {
+            v = m.add("slice", s.clone(), &[v]).unwrap();
+        }
+        let y = m.add("y", Op::Unary(Unary::Neg), &[v]).unwrap();
+        m.add_output(y);
+        names(&simplified(&m))
+    };
+    let inside = slice([2, 0], [1, 1], [4, 3]);
+    assert_eq!(of(std::slice::from_ref(&inside)), ["neg"]);
+    assert_eq!(of(&[slice([1, 0], [-1, 1], [2, 3])]), [""; 0]);
+    assert_eq!(of(&[slice([5, 2], [-1, -1], [4, 2])]), ["slice", "neg"]);
+    assert_eq!(
+        of(&[inside, slice([3, 1], [-2, 1], [2, 2])]),
+        ["slice", "neg"]
+    );
+    assert_eq!(
+        of(&[slice([1, 0], [1, 1], [4, 3])]),
+        ["concat", "slice", "neg"]
+    );
+    assert_eq!(
+        of(&[slice([5, 0], [-2, 1], [3, 3])]),
+        ["concat", "slice", "neg"]
+    );
+}
+
+#[test]
 fn a_model_of_constants_becomes_its_value() {
     let mut m = Model::new("m", 0);
     let c = m.add_constant("c", Tensor::from_slice(&[1], &[4.0f32]));

@@ -8,7 +8,7 @@
 mod cpu;
 mod isa;
 
-pub use cpu::CpuTarget;
+pub use cpu::{CpuTarget, Vendor};
 pub use isa::{ByteDot, HalfDot, Isa};
 
 use std::fmt;
@@ -120,6 +120,8 @@ mod tests {
         let mut all = vec![
             change(|t| t.isa = Isa::RiscV64Rvv),
             change(|t| t.tune_cpu = Some("neoverse-v2".into())),
+            change(|t| t.vendor = Some(Vendor::Amd)),
+            change(|t| t.vendor = Some(Vendor::Intel)),
             change(|t| t.vector_bits += 1),
             change(|t| t.vector_registers += 1),
             change(|t| t.l1_bytes += 1),

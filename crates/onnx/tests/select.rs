@@ -110,6 +110,40 @@ fn the_best_of_what_is_chosen_as_many_as_there_are() {
     is(&results(&file, &all)[0], &[4], &[9.0, 7.0, 5.0, 4.0]);
 }
 
+/// Rows of `rows`, which has as many as `kept`, by tuples of indices: its last row, the second
+/// element of its first row, and rows that are chosen again.
+#[test]
+fn tuples_of_indices_choose_among_chosen_rows() {
+    let (mut nodes, mut constants) = kept();
+    let shaped = |name: &str, shape: [i64; 2], values: &[i64]| TensorProto {
+        dims: shape.to_vec(),
+        ..int64s(name, values)
+    };
+    constants.push(int64s("end", &[-1]));
+    constants.push(shaped("minus", [1, 1], &[-1]));
+    constants.push(shaped("pairs", [2, 2], &[-1, 1, 0, -1]));
+    constants.push(floats("two", &[], &[2.0]));
+    constants.push(floats("ones", &[1, 2], &[1.0, -1.0]));
+    nodes.extend([
+        node("Unsqueeze", &["kept", "end"], &["column"], vec![]),
+        node("Mul", &["column", "ones"], &["table"], vec![]),
+        node("GatherND", &["table", "minus"], &["last"], vec![]),
+        node("GatherND", &["table", "pairs"], &["elements"], vec![]),
+        node("Greater", &["kept", "two"], &["high"], vec![]),
+        node("NonZero", &["high"], &["at"], vec![]),
+        node("Transpose", &["at"], &["tuples"], vec![]),
+        node("GatherND", &["table", "tuples"], &["again"], vec![]),
+    ]);
+    let file = model(&[5], nodes, &["last", "elements", "again"], constants);
+    let r = results(
+        &file,
+        &Tensor::from_slice(&[5], &[3.0f32, 0.0, 2.0, 5.0, 1.0]),
+    );
+    is(&r[0], &[1, 2], &[5.0, -5.0]);
+    is(&r[1], &[2], &[-5.0, -3.0]);
+    is(&r[2], &[2, 2], &[3.0, -3.0, 5.0, -5.0]);
+}
+
 #[test]
 fn concatenated_parts_lie_behind_each_other() {
     let (mut nodes, constants) = kept();

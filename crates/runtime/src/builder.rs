@@ -555,7 +555,10 @@ impl ModelBuilder {
         let kernel = &self.manifest.kernels[at];
         let all = || kernel.params.iter().chain(&kernel.prepare_params);
         for (param, tensor) in &choice.bind {
-            if !all().any(|p| p.name == *param && p.role != ParamRole::Prepared) {
+            // Code that reads no element of a constant has no parameter for it.
+            let place = &self.manifest.tensors[self.root(*tensor).0.index()].place;
+            let constant = matches!(place, TensorPlace::Constant { .. });
+            if !constant && !all().any(|p| p.name == *param && p.role != ParamRole::Prepared) {
                 return Err(BuildModelError::UnknownParam {
                     step: step.to_string(),
                     kernel: kernel.entry.clone(),

@@ -4,6 +4,24 @@ use super::isa::{ByteDot, HalfDot, Isa};
 use std::fmt;
 use std::str::FromStr;
 
+/// Makers of cores whose predictions of cost differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    Amd,
+    Intel,
+}
+
+impl Vendor {
+    pub const ALL: [Vendor; 2] = [Vendor::Amd, Vendor::Intel];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Vendor::Amd => "amd",
+            Vendor::Intel => "intel",
+        }
+    }
+}
+
 /// A CPU that is compiled for: all that schedules, lowering and code generation
 /// for CPUs ask about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +31,9 @@ pub struct CpuTarget {
     /// e.g. `znver5`. It lets code use no instruction that the family lacks.
     /// `None`: the model of the architecture level.
     pub tune_cpu: Option<String>,
+    /// Who makes the cores, if that is known: predictions of cost differ by what no
+    /// instruction tells, such as the bandwidth of the last-level cache.
+    pub vendor: Option<Vendor>,
     /// Width of the vectors that schedules use, in bits; 0 without vectors.
     pub vector_bits: u32,
     /// Architectural vector registers; without vectors those for floats.
@@ -38,6 +59,7 @@ impl CpuTarget {
         CpuTarget {
             isa,
             tune_cpu: None,
+            vendor: None,
             vector_bits: family.vector_bits,
             vector_registers: family.vector_registers,
             byte_dot: None,
@@ -73,6 +95,10 @@ impl CpuTarget {
         }
         match name {
             "tune_cpu" => self.tune_cpu = Some(value.into()),
+            "vendor" => {
+                let found = Vendor::ALL.into_iter().find(|v| v.name() == value);
+                self.vendor = Some(found.ok_or_else(|| format!("unknown vendor `{value}`"))?);
+            }
             "vector_bits" => self.vector_bits = number(name, value)?,
             "registers" => self.vector_registers = number(name, value)?,
             "byte_dot" => {
@@ -106,6 +132,7 @@ impl fmt::Display for CpuTarget {
         let CpuTarget {
             isa,
             tune_cpu,
+            vendor,
             vector_bits,
             vector_registers,
             byte_dot,
@@ -119,6 +146,9 @@ impl fmt::Display for CpuTarget {
         write!(f, "isa={}", isa.name())?;
         if let Some(name) = tune_cpu {
             write!(f, " tune_cpu={name}")?;
+        }
+        if let Some(vendor) = vendor {
+            write!(f, " vendor={}", vendor.name())?;
         }
         write!(f, " vector_bits={vector_bits} registers={vector_registers}")?;
         if let Some(dot) = byte_dot {

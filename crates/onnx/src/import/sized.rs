@@ -579,18 +579,25 @@ fn gather(n: &mut NodeImport, operator: &Operator) -> Imported {
     let (rank, depth) = (n.ty(x).rank(), n.ty(given).rank());
     let mut extents = Vec::new();
     if operator.name == "GatherND" {
-        if !own.is_empty() || picked.iter().any(|e| e.axis + 1 == depth) {
+        let first = n.attributes.int("batch_dims", 0)?.max(0) as usize;
+        let after = first + n.shape(given).last().copied().unwrap_or(0);
+        let apart = own.iter().any(|e| e.axis < first);
+        if apart || picked.iter().any(|e| e.axis + 1 == depth) {
             return refuse(n);
         }
+        let along = |axis: usize| n.live.count(x, axis);
+        let counts: Vec<Option<ValueId>> = (first..after).map(along).collect();
+        indices = from_ends(n, indices, &counts)?;
         extents = picked;
+        let kept = own.iter().filter(|e| e.axis >= after);
+        extents.extend(kept.map(|e| Extent {
+            axis: e.axis - after + depth - 1,
+            ..*e
+        }));
     } else {
         let axis = n.axis(n.attributes.int("axis", 0)?, rank)?;
         if let Some(count) = n.live.count(x, axis) {
-            let zero = n.filled(n.dtype(indices), &[], 0.0)?;
-            let count = n.cast(count, n.dtype(indices))?;
-            let from_end = n.binary(Binary::Add, indices, count)?;
-            let negative = n.binary(Binary::Less, indices, zero)?;
-            indices = n.emit(Op::Where, &[negative, from_end, indices])?;
+            indices = counted_back(n, indices, count)?;
         }
         let elements = operator.name == "GatherElements";
         for e in own.iter().filter(|e| e.axis != axis && !elements) {
@@ -608,6 +615,37 @@ fn gather(n: &mut NodeImport, operator: &Operator) -> Imported {
     n.inputs[1] = Some(indices);
     let y = complete(n, operator.import)?[0];
     Ok(vec![set(n, y, extents)?])
+}
+
+/// Indices, of which negative ones count from the end of so many elements; a scalar, or a value
+/// for each index.
+fn counted_back(n: &mut NodeImport, indices: ValueId, count: ValueId) -> Result<ValueId, Problem> {
+    let zero = n.filled(n.dtype(indices), &[], 0.0)?;
+    let count = n.cast(count, n.dtype(indices))?;
+    let from_end = n.binary(Binary::Add, indices, count)?;
+    let negative = n.binary(Binary::Less, indices, zero)?;
+    n.emit(Op::Where, &[negative, from_end, indices])
+}
+
+/// Tuples of indices, one along each of some axes, as [`counted_back`] along those with a count.
+fn from_ends(
+    n: &mut NodeImport,
+    indices: ValueId,
+    counts: &[Option<ValueId>],
+) -> Result<ValueId, Problem> {
+    if counts.iter().all(Option::is_none) {
+        return Ok(indices);
+    }
+    let sizes = counts.iter().map(|count| {
+        let count = count.unwrap_or_else(|| n.number(0));
+        n.as_vector(count)
+    });
+    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+    let sizes = match sizes[..] {
+        [one] => one,
+        _ => n.emit(Op::Concat(Concat { axis: 0 }), &sizes)?,
+    };
+    counted_back(n, indices, sizes)
 }
 
 /// Parts along a live axis are moved together: what is live comes first.

@@ -13,18 +13,13 @@ use super::surround::{self, Surrounded};
 use super::window;
 use crate::analysis::{Access, Axis, Class, Dim, Reduction, Stride};
 use crate::draft::DecidedPart;
-use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
+use crate::rates::{EXPOSED, LATENCY, SHARE, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
 use crate::templates::registers::wanted_part;
 use ir::{CpuTarget, Role};
 
-/// The share of a cache that an operand may fill: the others need the rest.
-const SHARE: f64 = 0.75;
 /// Loads that cost as much as one multiply-add beside the busiest unit: of two tiles that
 /// keep the units equally busy, the one with fewer loads is a little faster.
 const LOADS: f64 = 16.0;
-
-/// The share of a transfer from a farther cache that computing does not hide.
-const EXPOSED: f64 = 0.5;
 
 /// What a tile costs more that may be cut at the end of its axis: tests, or further code.
 const CUT: f64 = 1.05;

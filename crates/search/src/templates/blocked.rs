@@ -2,13 +2,14 @@
 //! blocks of channels in registers, weights packed in the order they are read.
 
 use super::registers::{
-    IN_FLIGHT, MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part,
+    IN_FLIGHT, LARGE_TILE, MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part,
 };
 use super::threads::{own_rows, param_bytes};
 use super::{Templates, epilogue, main_sum, others};
 use crate::analysis::{Reduction, Stride};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
+use crate::rates::{EXPOSED, SHARE, STARTS_A_CYCLE, bytes_a_cycle};
 use crate::space::Sketch;
 use ir::names::{AxisName, image};
 use ir::{BlockId, BufferId, CpuTarget, Expr, ExprKind, LoopId, Program, Role, Scope};
@@ -33,9 +34,6 @@ const MAX_ROWS: i64 = 8;
 /// Narrower tiles than this divide the row: what is left over would take as long as
 /// a whole tile. Chosen by hand; not measured apart.
 const MIN_CUT: i64 = 4;
-
-/// Sums of a tile that takes its broadcasts from memory: as many as fit beside the weights.
-const LARGE_TILE: i64 = 28;
 
 /// What a vector of weights from the second-level cache costs, in multiply-adds. 14 pixels by
 /// 2 blocks of maps reach 97 to 104% of the peak, 14 by 1 reach 90 to 98%, 7 by 4 and 4 by 4
@@ -63,6 +61,9 @@ const FEW_COLUMNS: i64 = 4;
 /// preferred where both load about as little. Chosen by hand; not measured apart.
 const SEVERAL_ROWS: f64 = 1.2;
 
+/// Rows outside blocks of maps come first where they are predicted to save this part of the multiply-adds' time.
+const NOTICED: f64 = 0.05;
+
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
@@ -86,17 +87,25 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     // Each thread would read all weights, to keep activations from crossing over.
     let worth = param_bytes(program, true) <= param_bytes(program, false);
     let own_rows = own_rows(&main.shape(), target.threads).filter(|_| worth);
-    for (name, maps_outer) in [("direct.maps", true), ("direct.rows", false)] {
-        let windows = Windows {
-            program,
-            main,
-            out,
-            target,
-            is_conv,
-            shuffled,
-            maps_outer,
-            own_rows,
-        };
+    let maps_outer = Windows {
+        program,
+        main,
+        out,
+        target,
+        is_conv,
+        shuffled,
+        maps_outer: true,
+        own_rows,
+    };
+    let rows_outer = Windows {
+        maps_outer: false,
+        ..maps_outer
+    };
+    let mut orders = [("direct.maps", maps_outer), ("direct.rows", rows_outer)];
+    if maps_outer.gain_of_rows() > NOTICED {
+        orders.reverse();
+    }
+    for (name, windows) in orders {
         found.write(Draft::new(name, program), |d| {
             windows.write(d)?;
             let handled: Vec<BlockId> = [Some(main), out]
@@ -171,6 +180,7 @@ fn reads_lanes(program: &Program, main: &Nest) -> bool {
 }
 
 /// A convolution, or another reduction over windows, of blocked images.
+#[derive(Clone, Copy)]
 struct Windows<'a> {
     program: &'a Program,
     main: &'a Nest,
@@ -467,7 +477,7 @@ impl Windows<'_> {
             Some(&self.main.spatial[3]),
             self.main.axis(image::TAP_COLUMN),
         ];
-        let [step, tap] = steps.map(|l| l.map_or(1, |l| self.column_step(l.id)));
+        let [step, tap] = steps.map(|l| l.map_or(1, |l| self.step(l.id)));
         let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
         let window = |x: i64| (0..taps).map(move |s| x * step + s * tap);
         let mut read: Vec<i64> = (0..columns).flat_map(window).collect();
@@ -488,6 +498,41 @@ impl Windows<'_> {
         read.len() as f64 / terms as f64
     }
 
+    /// What rows of tiles outside blocks of maps are predicted to save of the time of the multiply-adds. With blocks
+    /// of maps outside, each tile's blocks read the whole image; with rows outside, each row of tiles reads all
+    /// weights, and its part of the image stays in the core's own cache for all blocks.
+    fn gain_of_rows(&self) -> f64 {
+        if !self.is_conv || self.shuffled || self.own_rows.is_some() {
+            return 0.0;
+        }
+        let n = self.main;
+        let [images, maps, height] = [0, 1, 2].map(|i| n.spatial[i].extent);
+        let [y, _, k] = self.default_tile();
+        let parts = (images * ((height + y - 1) / y)) as f64;
+        let again = (maps / k - 1) as f64;
+        let image = self.image_bytes() as f64 * self.share_read();
+        let weights = param_bytes(self.program, true);
+        let rate = |bytes: f64| bytes_a_cycle(bytes, SHARE, self.target);
+        let part = image / parts;
+        let by_maps = again * image / rate(image) + weights / rate(weights);
+        let by_rows = again * image / rate(part) + parts * weights / rate(weights + part);
+        let terms = n.reduce.iter().map(|l| l.extent);
+        let products = n.shape()[..4].iter().copied().chain(terms).product::<i64>();
+        let computed = products as f64 / STARTS_A_CYCLE as f64;
+        EXPOSED * (by_maps - by_rows) / computed
+    }
+
+    /// The part of the image that windows read.
+    fn share_read(&self) -> f64 {
+        let axes = [(2, image::TAP_ROW), (3, image::TAP_COLUMN)];
+        let of = |(at, tap): (usize, AxisName)| {
+            let taps = self.main.extent(tap).unwrap_or(1);
+            let step = self.step(self.main.spatial[at].id);
+            (taps as f64 / step as f64).min(1.0)
+        };
+        axes.map(of).iter().product()
+    }
+
     /// Bytes of the operand that is no constant.
     fn image_bytes(&self) -> i64 {
         let loads = self.program.block(self.main.block).loads().into_iter();
@@ -502,13 +547,13 @@ impl Windows<'_> {
     fn widest_shuffled(&self, most: i64) -> i64 {
         let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
         let left = self.registers().most_rows() - 2 * taps;
-        let step = self.column_step(self.main.spatial[3].id);
+        let step = self.step(self.main.spatial[3].id);
         let read = (MOST_READ - taps) / step + 1;
         left.min(read).clamp(MIN_CUT, most)
     }
 
-    /// Columns of the operand from one iteration of a loop to the next.
-    fn column_step(&self, loop_: LoopId) -> i64 {
+    /// Rows or columns of the operand from one iteration of a loop to the next.
+    fn step(&self, loop_: LoopId) -> i64 {
         let Some(facts) = Reduction::of(self.program, self.main.block) else {
             return 1;
         };

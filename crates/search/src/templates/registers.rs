@@ -62,6 +62,9 @@ impl Registers {
     }
 }
 
+/// Sums of a tile that takes its broadcasts from memory: as many as fit beside the weights.
+pub const LARGE_TILE: i64 = 28;
+
 /// Whether a tile leaves 32 registers although it fits them: LLVM loads the vectors of the next
 /// term ahead, and writes sums of nine rows of three vectors to memory in every term. Of 14 rows
 /// of two, or six of four, it does not. `op:dense(m=2040,k=714,n=328)` takes 12.8 ms with nine

@@ -12,14 +12,14 @@
 
 use super::blocked::has_constant_weights;
 use super::registers::{
-    IN_FLIGHT, ImageTile, MOST_UNROLLED, Registers, largest_divisor, limit_unrolled,
+    IN_FLIGHT, ImageTile, LARGE_TILE, MOST_UNROLLED, Registers, largest_divisor, limit_unrolled,
 };
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::Nest;
-use crate::rates::{STARTS_A_CYCLE, STREAMED};
+use crate::rates::{SHARE, STARTS_A_CYCLE, STREAMED, bytes_a_cycle};
 use ir::names::{AxisName, OUT, image};
-use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Scope};
+use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Scope, Vendor};
 use schedule::Arg;
 
 /// Outputs of a tile each way: larger ones multiply less and round more (Lavin and Gray
@@ -161,9 +161,7 @@ impl Sizes {
     /// tiles of 2 and 0.73 ms in the plain form (Zen 5, weights from memory, LLVM 22.1.8).
     fn cycles(&self, tile: i64, target: &CpuTarget) -> f64 {
         let [rows, columns] = self.tile_counts(tile);
-        let taps: i64 = self.taps.iter().map(|r| r + tile - 1).product();
-        let maps = self.map_blocks * self.map_lanes;
-        let weights = taps * maps * self.channel_blocks * self.channel_lanes;
+        let weights = self.weights(tile);
         let products = weights * self.images * rows * columns;
         let a_cycle = STARTS_A_CYCLE * self.map_lanes * i64::from(target.threads);
         let slowed = if tile == 1 {
@@ -182,11 +180,18 @@ impl Sizes {
     /// How many times as long the products take as multiply-adds that follow each other without a pause: a tile in
     /// registers with few sums waits for loads or for its own sums. Tiles divide, so a prime number of them leaves one.
     fn slowed(&self, tile: i64, target: &CpuTarget) -> f64 {
-        let inner = self.register_tile(tile, Registers::of(target));
+        let inner = self.register_tile(tile, target);
         let rows = inner.lines * inner.columns;
         let maps = largest_divisor(self.map_blocks, inner.maps.min(MOST_MAPS));
         let busy = (rows * maps).max(rows + maps).max(IN_FLIGHT);
         busy as f64 / (rows * maps) as f64
+    }
+
+    /// Transformed weights for tiles of so many outputs each way.
+    fn weights(&self, tile: i64) -> i64 {
+        let taps: i64 = self.taps.iter().map(|r| r + tile - 1).product();
+        let maps = self.map_blocks * self.map_lanes;
+        taps * maps * self.channel_blocks * self.channel_lanes
     }
 
     /// Tiles of so many outputs each way that rows and columns have.
@@ -195,11 +200,14 @@ impl Sizes {
     }
 
     /// Two blocks of maps share each broadcast where they divide. With 64 channels of 56x56, seven tiles by
-    /// two blocks take 0.285 ms, 14 by one 0.325 and 14 by two 0.309 (the best of each, Zen 5, LLVM 22.1.8).
-    fn register_tile(&self, tile: i64, registers: Registers) -> ImageTile {
+    /// two blocks take 0.285 ms, 14 by one 0.325 and 14 by two 0.309 (the best of each, Zen 5, LLVM 22.1.8). On a Xeon
+    /// with AMX seven by two take 0.75 ms there, 14 by two 0.54.
+    fn register_tile(&self, tile: i64, target: &CpuTarget) -> ImageTile {
+        let registers = Registers::of(target);
         let [rows, columns] = self.tile_counts(tile);
         let wide = ImageTile::dividing(rows, columns, registers);
-        let half = registers.sums() / 2;
+        let large = target.vendor == Some(Vendor::Intel) && registers.fit(LARGE_TILE / 2, 2);
+        let half = if large { LARGE_TILE } else { registers.sums() } / 2;
         let columns = largest_divisor(columns, half);
         let lines = largest_divisor(rows, (half / columns).max(1));
         let shared = ImageTile {
@@ -320,7 +328,7 @@ impl Form<'_> {
     }
 
     fn register_tile(&self) -> ImageTile {
-        self.sizes.register_tile(self.tile, self.registers())
+        self.sizes.register_tile(self.tile, self.target)
     }
 
     /// `tiles` are the factors of the tiles in registers.
@@ -413,14 +421,29 @@ impl Form<'_> {
         taps[0] * taps[1] * channels * DType::F32.size() as i64
     }
 
-    /// Rows and columns of register tiles whose transformed data and products
-    /// take half the core's own cache.
+    /// Rows and columns of register tiles of a block for which the least comes from beyond the core's own cache:
+    /// each block reads all weights, and what it transforms and multiplies is written and read again where half of
+    /// that cache does not hold it. Of equal blocks the largest.
     fn block_of_tiles(&self, rows: i64, columns: i64, inner: ImageTile) -> (i64, i64) {
-        let bytes = self.tile_bytes() * inner.lines * inner.columns;
-        let most = (self.target.l2_bytes as i64 / 2 / bytes).max(1);
-        let outer = largest_divisor(columns, most);
+        let tiles = inner.lines * inner.columns * self.tile_bytes();
         let share = (rows / i64::from(self.target.threads)).max(1);
-        (largest_divisor(rows, (most / outer).min(share)), outer)
+        let divisors = |n: i64, most: i64| (1..=most).filter(move |d| n % d == 0);
+        let all = divisors(columns, columns)
+            .flat_map(|outer| divisors(rows, share).map(move |lines| (lines, outer)));
+        let cycles = |&(lines, outer): &(i64, i64)| {
+            let block = (tiles * lines * outer) as f64;
+            let blocks = (rows * columns / (lines * outer)) as f64;
+            let weights = (self.sizes.weights(self.tile) * DType::F32.size() as i64) as f64;
+            let l2 = self.target.l2_bytes as f64;
+            let again = if block <= l2 / 2.0 { 0.0 } else { 2.0 * block };
+            let held = weights + block <= SHARE * l2;
+            let rate = |bytes: f64| bytes_a_cycle(bytes, SHARE, self.target);
+            let brought = weights / rate(if held { weights } else { weights + l2 });
+            blocks * (brought + again / rate(block + l2))
+        };
+        let larger = |a: &(i64, i64), b: &(i64, i64)| (b.0 * b.1, b.1).cmp(&(a.0 * a.1, a.1));
+        let best = all.min_by(|a, b| cycles(a).total_cmp(&cycles(b)).then(larger(a, b)));
+        best.unwrap_or((1, 1))
     }
 
     /// Outputs in registers until the last block takes them.
