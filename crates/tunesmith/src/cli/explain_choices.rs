@@ -2,7 +2,7 @@
 
 use super::screen::{self, wrapped};
 use super::table::{Table, counted};
-use crate::explain::OTHER;
+use crate::explain::{OTHER, short_schedule};
 use crate::online::DecisionFile;
 use runtime::{Alternative, CompiledModel, StepGroup, TensorId, TensorPlace, Variants};
 use serde::Serialize;
@@ -80,14 +80,18 @@ pub fn choices(compiled: &CompiledModel, decided: Option<&Decided>) -> Option<Ch
     let chosen = |step: usize| decided.and_then(|d| d[step]);
     let of_step = |(index, step): (usize, &runtime::ModelStep)| {
         let free = &step.alternatives[..compiled.free_alternatives(index)];
-        let chosen = chosen(index).map(|at| &step.alternatives[at]);
+        let names = labels(compiled, free);
+        let of = |at: usize| match names.get(at) {
+            Some(free) => free.clone(),
+            None => named(compiled, &step.alternatives[at]),
+        };
         StepChoice {
             index,
             name: step.name.clone(),
             stretch: tune::stretches::ends(&step.name).is_some(),
             group: compiled.group_of(index),
-            alternatives: free.iter().map(|a| named(compiled, a)).collect(),
-            decided: chosen.map(|a| named(compiled, a)),
+            decided: chosen(index).map(of),
+            alternatives: names,
         }
     };
     let steps = compiled.steps().iter().enumerate();
@@ -106,6 +110,38 @@ fn named(compiled: &CompiledModel, alternative: &Alternative) -> String {
         unknown if unknown.is_empty() => OTHER.into(),
         known => known,
     }
+}
+
+/// The algorithms of alternatives. Where several have one word, whole names, and of equal names the
+/// decisions that differ: `direct.rows` and `direct.maps (k=4*2)`.
+fn labels(compiled: &CompiledModel, alternatives: &[Alternative]) -> Vec<String> {
+    let kernels = |a: &Alternative| a.calls.iter().map(|c| compiled.kernel(c)).collect::<Vec<_>>();
+    let whole = |a: &Alternative| {
+        let names = kernels(a).into_iter().map(|k| &*k.algorithm);
+        names.collect::<Vec<&str>>().join("+")
+    };
+    let schedule = |a: &Alternative| {
+        let traces = kernels(a).into_iter().filter_map(|k| schedule::parse(&k.schedule).ok());
+        traces.map(|t| short_schedule(&t)).collect::<Vec<String>>().join(" ")
+    };
+    let label = |a: &Alternative| {
+        let equal = |of: &dyn Fn(&Alternative) -> String| {
+            let own = of(a);
+            alternatives.iter().filter(|o| of(o) == own).collect::<Vec<_>>()
+        };
+        if equal(&|o| named(compiled, o)).len() == 1 {
+            return named(compiled, a);
+        }
+        let alike: Vec<String> = equal(&whole).into_iter().map(schedule).collect();
+        let own = schedule(a);
+        let shared = |d: &&str| alike.iter().all(|s| s.split(' ').any(|o| o == *d));
+        let apart: Vec<&str> = own.split(' ').filter(|d| !shared(d)).collect();
+        match apart[..] {
+            [] => whole(a),
+            _ => format!("{} ({})", whole(a), apart.join(" ")),
+        }
+    };
+    alternatives.iter().map(label).collect()
 }
 
 fn group(

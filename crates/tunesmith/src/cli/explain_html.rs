@@ -1,6 +1,7 @@
 //! `explain --html`: where a model's time goes, as one page.
 
 use super::explain::Explanation;
+use super::explain_choices::{Choices, StepChoice};
 use super::html::{Bar, Dot, Page, bars, roofline};
 use super::table::counted;
 use crate::explain::Layer;
@@ -77,7 +78,23 @@ pub fn page(r: &Explanation) -> String {
         "schedule",
     ];
     page.table(&header, &rows);
+    if let Some(choices) = &r.choices {
+        alternatives(&mut page, choices);
+    }
     page.done()
+}
+
+/// The steps that choose while the model runs.
+fn alternatives(page: &mut Page, choices: &Choices) {
+    page.heading("Steps with alternatives");
+    let row = |s: &StepChoice| {
+        let decided = s.decided.clone().unwrap_or("-".into());
+        let group = s.group.map_or(String::new(), |g| g.to_string());
+        let all = s.alternatives.join(", ");
+        vec![s.index.to_string(), s.name.clone(), all, decided, group]
+    };
+    let rows: Vec<Vec<String>> = choices.steps.iter().map(row).collect();
+    page.table(&["#", "step", "alternatives", "decided", "group"], &rows);
 }
 
 /// How near a layer is to its roofline, where that is known.

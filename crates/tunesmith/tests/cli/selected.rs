@@ -2,6 +2,7 @@
 
 use super::errors::says;
 use super::program::{Sandbox, place};
+use std::collections::HashSet;
 use std::fs;
 use tempfile::tempdir;
 
@@ -78,6 +79,8 @@ fn alternatives_are_explained(p: &Sandbox) {
     for name in ["convgemm", "im2row", "winograd2", "winograd4"] {
         assert!(names.contains(&name), "{names:?}");
     }
+    let apart: HashSet<&&str> = names.iter().collect();
+    assert_eq!(apart.len(), names.len(), "{names:?}");
     assert!(steps[0]["decided"].is_null(), "{open}");
     let with = [&explain[..], &["--decisions", "d"]].concat();
     let report = p.json(&with);
@@ -86,10 +89,14 @@ fn alternatives_are_explained(p: &Sandbox) {
     // The layer is explained as it runs.
     let at = steps[0]["index"].as_u64().unwrap() as usize;
     let layer = &report["layers"][at]["algorithm"];
-    assert!(layer.as_str().unwrap().starts_with(decided), "{report}");
+    let (algorithm, _) = decided.split_once(' ').unwrap_or((decided, ""));
+    assert!(layer.as_str().unwrap().starts_with(algorithm), "{report}");
     let text = p.on_screen(80, &with);
     says(&text, &["1 step with alternatives", "decided", decided]);
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    p.ok(&[&with[..], &["--html", "page.html"]].concat());
+    let page = fs::read_to_string(p.folder.join("page.html")).unwrap();
+    says(&page, &["Steps with alternatives", decided]);
     let error = p.error(&[&explain[..], &["--decisions", "none"]].concat());
     assert!(error.contains("there is no such file"), "{error}");
     let error = p.error(&["explain", CONVOLUTION, "--decisions", "d"]);
