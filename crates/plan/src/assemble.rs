@@ -154,6 +154,14 @@ impl Assembler<'_> {
                 let Some(starts) = views::joined(c.axis, layout, &shapes, dtype) else {
                     return false;
                 };
+                // A reshape is elements of what it reads once somebody asks for it.
+                let reshaped = |v: &&ValueId| match self.model.producer(**v) {
+                    Some((n, _)) => matches!(self.model[n].op, Op::Reshape(_)),
+                    None => false,
+                };
+                for v in parts.iter().filter(reshaped) {
+                    self.tensor(*v, layout);
+                }
                 let Some(stored) = self.own_tensors(&parts, layout) else {
                     return false;
                 };

@@ -2,7 +2,7 @@
 //! A block has four channels.
 
 use crate::judge::{judge_both, kinds, random};
-use graph::ops::{Concat, Conv, Op, Reshape, Slice, Split, Transpose, Unary};
+use graph::ops::{Concat, Conv, Op, Reshape, Slice, Softmax, Split, Transpose, Unary};
 use graph::{Model, ValueId};
 use tensor::DType;
 
@@ -156,6 +156,26 @@ fn concatenations_of_concatenations_need_no_copy() {
     let plan = judge_both(&m);
     let wanted = [&["conv2d"; 6][..], &["layout_transform"]].concat();
     assert_eq!(kinds(&plan), wanted, "{plan}");
+}
+
+/// Parts are computed where they lie, also those that get their shape afterwards.
+#[test]
+fn a_concatenation_of_reshaped_results_is_no_copy() {
+    let mut m = Model::new("m", 0);
+    let softmax = |m: &mut Model, v| {
+        let by_rows = Op::Softmax(Softmax { axis: 1 });
+        m.add("softmax", by_rows, &[v]).unwrap()
+    };
+    let x = m.add_input("x", DType::F32, &[64, 16]);
+    let y = m.add_input("y", DType::F32, &[4, 128]);
+    let x = softmax(&mut m, x);
+    let y = softmax(&mut m, y);
+    let y = reshape(&mut m, y, &[32, 16]);
+    let all = concat(&mut m, 0, &[x, y]);
+    let z = softmax(&mut m, all);
+    m.add_output(z);
+    let plan = judge_both(&m);
+    assert_eq!(kinds(&plan), ["softmax"; 3], "{plan}");
 }
 
 #[test]
