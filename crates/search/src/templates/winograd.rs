@@ -17,7 +17,7 @@ use super::registers::{
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::Nest;
-use crate::rates::{SHARE, STARTS_A_CYCLE, STREAMED, bytes_a_cycle};
+use crate::rates::{EXPOSED, SHARE, STARTS_A_CYCLE, STREAMED, bytes_a_cycle};
 use ir::names::{AxisName, OUT, image};
 use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Scope, Vendor};
 use schedule::Arg;
@@ -39,6 +39,12 @@ const MOST_MAPS: i64 = 4;
 /// and 30.2 ms (Zen 5; two threads and one).
 const LEAST_PIXELS: i64 = 1100;
 
+/// Cycles in which a loop that threads share begins and ends: an order of magnitude.
+const FORK: f64 = 5000.0;
+
+/// The staged form is first where threads take less than this part of the fused form's time. Chosen by hand.
+const SURELY: f64 = 0.9;
+
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
@@ -59,7 +65,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             sizes,
             tile,
         };
-        let order = if form.weights_weigh() {
+        let order = if form.is_staged() {
             ["staged", "fused"]
         } else {
             ["fused", "staged"]
@@ -407,10 +413,15 @@ impl Form<'_> {
         Ok(())
     }
 
-    /// Whether a block of tiles is too small to read all weights for.
-    fn weights_weigh(&self) -> bool {
+    /// Whether a block of tiles is too small to read all weights for, or threads would wait for blocks and weights.
+    fn is_staged(&self) -> bool {
         let [rows, columns] = self.tile_counts();
-        rows * columns <= 2 * self.registers().sums()
+        let inner = self.register_tile();
+        let few = rows * columns <= 2 * self.registers().sums();
+        let (lines, outer) =
+            self.block_of_tiles(rows / inner.lines, columns / inner.columns, inner);
+        let fused = self.fused_cycles(lines * outer * inner.lines * inner.columns);
+        few || self.target.threads > 1 && self.staged_cycles() < SURELY * fused
     }
 
     /// Of one tile's transformed data and products, over all channels.
@@ -421,29 +432,60 @@ impl Form<'_> {
         taps[0] * taps[1] * channels * DType::F32.size() as i64
     }
 
-    /// Rows and columns of register tiles of a block for which the least comes from beyond the core's own cache:
-    /// each block reads all weights, and what it transforms and multiplies is written and read again where half of
-    /// that cache does not hold it. Of equal blocks the largest.
+    /// Rows and columns of register tiles of a block with which the fused form takes the least time; of equal ones the
+    /// largest.
     fn block_of_tiles(&self, rows: i64, columns: i64, inner: ImageTile) -> (i64, i64) {
-        let tiles = inner.lines * inner.columns * self.tile_bytes();
-        let share = (rows / i64::from(self.target.threads)).max(1);
-        let divisors = |n: i64, most: i64| (1..=most).filter(move |d| n % d == 0);
-        let all = divisors(columns, columns)
-            .flat_map(|outer| divisors(rows, share).map(move |lines| (lines, outer)));
+        let divisors = |n: i64| (1..=n).filter(move |d| n % d == 0);
+        let all =
+            divisors(columns).flat_map(|outer| divisors(rows).map(move |lines| (lines, outer)));
         let cycles = |&(lines, outer): &(i64, i64)| {
-            let block = (tiles * lines * outer) as f64;
-            let blocks = (rows * columns / (lines * outer)) as f64;
-            let weights = (self.sizes.weights(self.tile) * DType::F32.size() as i64) as f64;
-            let l2 = self.target.l2_bytes as f64;
-            let again = if block <= l2 / 2.0 { 0.0 } else { 2.0 * block };
-            let held = weights + block <= SHARE * l2;
-            let rate = |bytes: f64| bytes_a_cycle(bytes, SHARE, self.target);
-            let brought = weights / rate(if held { weights } else { weights + l2 });
-            blocks * (brought + again / rate(block + l2))
+            self.fused_cycles(lines * outer * inner.lines * inner.columns)
         };
         let larger = |a: &(i64, i64), b: &(i64, i64)| (b.0 * b.1, b.1).cmp(&(a.0 * a.1, a.1));
         let best = all.min_by(|a, b| cycles(a).total_cmp(&cycles(b)).then(larger(a, b)));
         best.unwrap_or((1, 1))
+    }
+
+    /// Cycles of the thread with the most blocks of so many tiles: of products, and of what comes from beyond its
+    /// own cache. Each block reads all weights. What it transforms and multiplies is written and read again where half
+    /// of that cache does not hold it.
+    fn fused_cycles(&self, tiles: i64) -> f64 {
+        let [rows, columns] = self.tile_counts();
+        let blocks = self.sizes.images * rows * columns / tiles;
+        let threads = i64::from(self.target.threads.max(1));
+        let own = ((blocks + threads - 1) / threads) as f64;
+        let (weights, block) = (self.weight_bytes(), (tiles * self.tile_bytes()) as f64);
+        let l2 = self.target.l2_bytes as f64;
+        let again = if block <= l2 / 2.0 { 0.0 } else { 2.0 * block };
+        let held = weights + block <= SHARE * l2;
+        let brought = weights / self.rate(if held { weights } else { weights + l2 });
+        own * (self.computed(tiles) + EXPOSED * (brought + again / self.rate(block + l2)))
+    }
+
+    /// The same of the staged form, whose threads share the weights, and take what others transformed.
+    fn staged_cycles(&self) -> f64 {
+        let [rows, columns] = self.tile_counts();
+        let tiles = self.sizes.images * rows * columns;
+        let threads = f64::from(self.target.threads.max(1));
+        let again = 2.0 * (tiles * self.tile_bytes()) as f64;
+        let l2 = self.target.l2_bytes as f64;
+        let moved = (self.weight_bytes() + again) / self.rate(again + l2);
+        let loops = if threads > 1.0 { 2.0 * FORK } else { 0.0 };
+        (self.computed(tiles) + EXPOSED * moved) / threads + loops
+    }
+
+    /// Cycles of the products of so many tiles.
+    fn computed(&self, tiles: i64) -> f64 {
+        let products = self.sizes.weights(self.tile) * tiles;
+        products as f64 / (STARTS_A_CYCLE * self.sizes.map_lanes) as f64
+    }
+
+    fn weight_bytes(&self) -> f64 {
+        (self.sizes.weights(self.tile) * DType::F32.size() as i64) as f64
+    }
+
+    fn rate(&self, bytes: f64) -> f64 {
+        bytes_a_cycle(bytes, SHARE, self.target)
     }
 
     /// Outputs in registers until the last block takes them.
