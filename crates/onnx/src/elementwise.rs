@@ -143,13 +143,18 @@ pub(crate) fn bit_not(n: &mut NodeImport) -> Imported {
         _ => -1.0,
     };
     let ones = n.filled(n.dtype(x), &[], ones)?;
-    Ok(vec![n.binary(Binary::BitXor, x, ones)?])
+    let y = n.binary(Binary::BitXor, x, ones)?;
+    Ok(vec![narrowing::in_width_of(n, x, y)?])
 }
 
 pub(crate) fn bit_shift(n: &mut NodeImport) -> Imported {
+    let (x, by) = (n.input(0)?, n.input(1)?);
     match n.attributes.text("direction", "")?.as_str() {
-        "LEFT" => two(n, Binary::ShiftLeft),
-        "RIGHT" => two(n, Binary::ShiftRight),
+        "LEFT" => {
+            let shifted = n.binary(Binary::ShiftLeft, x, by)?;
+            Ok(vec![narrowing::in_width_of(n, x, shifted)?])
+        }
+        "RIGHT" => Ok(vec![narrowing::shifted_right(n, x, by)?]),
         other => Problem::unsupported(format!("direction=`{other}`")),
     }
 }

@@ -8,9 +8,11 @@ mod functions;
 mod halves;
 mod inputs;
 mod masks;
+mod order;
 mod parameters;
 mod placed;
 mod sized;
+mod summed;
 mod wanted;
 
 use crate::attributes::Attributes;
@@ -103,17 +105,16 @@ impl ModelFile {
     }
 
     fn new(mut proto: ModelProto, folder: Option<DataFolder>) -> Result<ModelFile, ImportError> {
-        match proto.graph.take() {
-            Some(mut graph) => {
-                functions::inline(&mut proto, &mut graph)?;
-                Ok(ModelFile {
-                    proto,
-                    graph,
-                    folder,
-                })
-            }
-            None => Err(ImportError::Decode("it has no graph".into())),
-        }
+        let Some(mut graph) = proto.graph.take() else {
+            return Err(ImportError::Decode("it has no graph".into()));
+        };
+        functions::inline(&mut proto, &mut graph)?;
+        order::sort(&mut graph);
+        Ok(ModelFile {
+            proto,
+            graph,
+            folder,
+        })
     }
 
     /// The model with these sizes. A size that the file fixes may be another one, if the

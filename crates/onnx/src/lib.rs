@@ -28,6 +28,7 @@ mod linear;
 mod live;
 mod losses;
 mod movement;
+mod moving;
 mod narrow;
 mod narrowing;
 mod node;

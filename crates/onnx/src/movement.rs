@@ -1,5 +1,6 @@
 //! Importers of operators that move elements.
 
+use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
@@ -71,7 +72,32 @@ pub(crate) fn split(n: &mut NodeImport) -> Imported {
     n.emit_all(Op::Split(Split { axis, sizes }), &[Some(x)])
 }
 
+/// The first element, the number of elements and the step of a slice along an axis.
+pub(crate) fn taken(dim: usize, start: i64, end: i64, step: i64) -> (usize, usize, i64) {
+    let (size, wide) = (i128::from(dim as u64), i128::from(step));
+    let resolve = |v: i64, low: i128, high: i128| {
+        let v = i128::from(v);
+        (if v < 0 { v + size } else { v }).max(low).min(high)
+    };
+    // Backwards a start stays on an element, and only an end may lie before the first one.
+    let (start, end) = match step > 0 {
+        true => (resolve(start, 0, size), resolve(end, 0, size)),
+        false => (resolve(start, 0, size - 1), resolve(end, -1, size - 1)),
+    };
+    let span = (end - start) * wide.signum();
+    let count = match span > 0 {
+        true => (span + wide.abs() - 1) / wide.abs(),
+        false => 0,
+    };
+    let start = if count == 0 { 0 } else { start as usize };
+    // A step that is never taken would only risk overflow.
+    (start, count as usize, if count <= 1 { 1 } else { step })
+}
+
 pub(crate) fn slice(n: &mut NodeImport) -> Imported {
+    if moving::concerns(n) {
+        return moving::slice(n);
+    }
     let x = n.input(0)?;
     let shape = n.shape(x);
     let rank = shape.len();
@@ -96,33 +122,11 @@ pub(crate) fn slice(n: &mut NodeImport) -> Imported {
     };
     for i in 0..starts.len() {
         let d = n.axis(axes[i], rank)?;
-        let size = i128::from(shape[d] as u64);
-        let step = i128::from(steps[i]);
-        if step == 0 {
+        if steps[i] == 0 {
             return Problem::unsupported("a step is 0");
         }
-        let resolve = |v: i64, low: i128, high: i128| {
-            let v = i128::from(v);
-            (if v < 0 { v + size } else { v }).max(low).min(high)
-        };
-        // Backwards a start stays on an element, and only an end may lie before the first one.
-        let (start, end) = match step > 0 {
-            true => (resolve(starts[i], 0, size), resolve(ends[i], 0, size)),
-            false => (
-                resolve(starts[i], 0, size - 1),
-                resolve(ends[i], -1, size - 1),
-            ),
-        };
-        let span = (end - start) * step.signum();
-        let count = if span <= 0 {
-            0
-        } else {
-            (span + step.abs() - 1) / step.abs()
-        };
-        slice.sizes[d] = count as usize;
-        slice.starts[d] = if count == 0 { 0 } else { start as usize };
-        // A step that is never taken would only risk overflow.
-        slice.steps[d] = if count <= 1 { 1 } else { steps[i] };
+        (slice.starts[d], slice.sizes[d], slice.steps[d]) =
+            taken(shape[d], starts[i], ends[i], steps[i]);
     }
     if slice.sizes == shape && slice.steps.iter().all(|s| *s == 1) {
         return Ok(vec![x]);

@@ -2,8 +2,8 @@
 //!
 //! A value of such a type is held in a wider type that has all of its numbers: 16-bit integers as i32, numbers of
 //! 4 bits as bytes, 8-bit floats as f32. While a model is read, it is marked. `narrowing.rs` casts to such types. Operators that compute would round and wrap
-//! at other numbers than the file's type does, so only those take a marked value that move elements, compare them, or leave the type:
-//! `Cast`, `QuantizeLinear`, `DequantizeLinear`.
+//! at other numbers than the file's type does, so only those take a marked value that move elements, compare them, compute with their
+//! bits, or leave the type: `Cast`, `QuantizeLinear`, `DequantizeLinear`.
 
 use crate::node::{NodeImport, Problem};
 use graph::ValueId;
@@ -73,7 +73,8 @@ static NARROW: [Narrow; 14] = [
     narrow(26, "int2", 2, Numbers::Signed, DType::I8),
 ];
 
-/// Of a number that may be above what an i64 holds, which has the bits of one then. It can be moved and cast only.
+/// Of a number that may be above what an i64 holds, which has the bits of one then. Operators that move, cast or
+/// compare it for equality take it, and those on bits.
 pub(crate) static OPEN_UINT64: Narrow = narrow(13, "uint64", 64, Numbers::Unsigned, DType::I64);
 
 /// The values of a model that is being imported which have such a type.
@@ -120,6 +121,15 @@ const LEAVE: [&str; 12] = [
     "QuantizeLinear",
     "Shape",
     "Size",
+];
+
+/// Operators on bits, which give such a type: `narrowing` keeps its width.
+const BITS: [&str; 5] = [
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
 ];
 
 /// Operators that take numbers which may be above what an i64 holds.
@@ -229,10 +239,7 @@ impl Narrow {
     }
 
     /// The elements that these bytes hold, the least significant bits first.
-    ///
-    /// # Errors
-    /// If one is too large for what holds it.
-    pub(crate) fn tensor(&self, shape: &[usize], bytes: &[u8]) -> Result<Tensor, String> {
+    pub(crate) fn tensor(&self, shape: &[usize], bytes: &[u8]) -> Tensor {
         let mut out = Tensor::zeros(self.carrier, shape);
         for i in 0..out.len() {
             let at = i * self.bits;
@@ -249,25 +256,23 @@ impl Narrow {
                     let unused = 64 - self.bits;
                     out.set_i64(i, (bits << unused) as i64 >> unused);
                 }
-                Numbers::Unsigned => match i64::try_from(bits) {
-                    Ok(value) => out.set_i64(i, value),
-                    Err(_) => {
-                        return Err(format!(
-                            "it holds {bits}, and {} beyond {} are not supported",
-                            self.name,
-                            i64::MAX
-                        ));
-                    }
-                },
+                Numbers::Unsigned => out.set_i64(i, bits as i64),
             }
         }
-        Ok(out)
+        out
+    }
+
+    /// What a constant of this type is marked as.
+    pub(crate) fn marked(&'static self, t: &Tensor) -> &'static Narrow {
+        let large = self.number == 13 && (0..t.len()).any(|i| t.get_i64(i) < 0);
+        if large { &OPEN_UINT64 } else { self }
     }
 }
 
 /// Refuses an operator that gets a value of such a type and would compute with it.
 pub(crate) fn check(n: &NodeImport, operator: &str) -> Result<(), Problem> {
     let takes = |kind: &Narrow| match std::ptr::eq(kind, &OPEN_UINT64) {
+        _ if BITS.contains(&operator) => kind.range().is_some(),
         true => TAKE_OPEN.contains(&operator),
         false => MOVE.contains(&operator) || LEAVE.contains(&operator),
     };
@@ -288,15 +293,19 @@ pub(crate) fn mark(n: &mut NodeImport, operator: &str, results: &[ValueId]) {
     let kinds = n.inputs.iter().flatten().filter_map(|v| n.narrow.get(v));
     // One number that may be large is enough for a result to have one.
     let kind = kinds.max_by_key(|kind| std::ptr::eq(**kind, &OPEN_UINT64));
-    if let Some(kind) = kind.copied().filter(|_| MOVE.contains(&operator)) {
+    if let Some(kind) = kind
+        .copied()
+        .filter(|_| MOVE.contains(&operator) || BITS.contains(&operator))
+    {
         // Others than those of `Split` are indices.
         let count = if operator == "Split" {
             results.len()
         } else {
             1
         };
-        n.narrow
-            .extend(results.iter().take(count).map(|v| (*v, kind)));
+        for v in results.iter().take(count) {
+            n.narrow.entry(*v).or_insert(kind);
+        }
     }
 }
 
@@ -335,7 +344,7 @@ mod tests {
     #[test]
     fn elements_narrower_than_a_byte_begin_at_its_low_bits() {
         let read = |number, bytes: &[u8], count| {
-            let t = Narrow::of(number).unwrap().tensor(&[count], bytes).unwrap();
+            let t = Narrow::of(number).unwrap().tensor(&[count], bytes);
             (0..count).map(|i| t.get_i64(i)).collect::<Vec<_>>()
         };
         assert_eq!(read(21, &[0x21, 0xf3], 4), [1, 2, 3, 15]);
@@ -343,7 +352,12 @@ mod tests {
         assert_eq!(read(26, &[0b11_10_01_00], 4), [0, 1, -2, -1]);
         assert_eq!(read(5, &[0xfe, 0xff, 0x01, 0x00], 2), [-2, 1]);
         assert_eq!(read(12, &[0xff, 0xff, 0xff, 0xff], 1), [4_294_967_295]);
-        let too_large = Narrow::of(13).unwrap().tensor(&[1], &[0xff; 8]);
-        assert!(too_large.unwrap_err().contains("18446744073709551615"));
+        let (all, uint64) = ([0xff; 8], Narrow::of(13).unwrap());
+        let marked = |bytes: &[u8]| uint64.marked(&uint64.tensor(&[1], bytes));
+        assert!(std::ptr::eq(marked(&all), &OPEN_UINT64));
+        assert!(std::ptr::eq(
+            marked(&[0xff, 0, 0, 0, 0, 0, 0, 0x7f]),
+            uint64
+        ));
     }
 }

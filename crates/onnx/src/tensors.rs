@@ -149,8 +149,9 @@ pub(crate) fn any_tensor_from(
             data.len()
         )));
     }
-    let tensor = narrow.tensor(&shape, &data).map_err(TensorError::Invalid)?;
-    Ok((tensor, Some(narrow)))
+    let tensor = narrow.tensor(&shape, &data);
+    let kind = narrow.marked(&tensor);
+    Ok((tensor, Some(kind)))
 }
 
 fn bytes_of(numbers: impl Iterator<Item = u64>, narrow: &Narrow) -> AlignedBytes {

@@ -2,7 +2,7 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, file, import, int, known, node, outputs, undeclared};
+use build_onnx::{F32, I64, file, import, int, known, node, outputs, text, undeclared};
 use graph::{Keep, evaluate, simplify};
 use onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
@@ -372,4 +372,91 @@ fn rows_of_a_table_of_few_bits_are_gathered() {
     let zeros = raw("z", U4, &[2, 2], &[0x21, 0x43]);
     let expected = [36., 15., 12., -16., 0., 1., 2., 26.];
     assert_eq!(of(U4, Some(zeros)), expected);
+}
+
+/// One unsigned operand shifted by another, and combined with a mask.
+fn shifted(data_type: i32, direction: &str, numbers: &[i64], by: &[i64]) -> Vec<i64> {
+    let ty = || vec![int("to", data_type.into())];
+    let nodes = vec![
+        node("Cast", &["x"], &["u"], ty()),
+        node("Cast", &["by"], &["s"], ty()),
+        node(
+            "BitShift",
+            &["u", "s"],
+            &["t"],
+            vec![text("direction", direction)],
+        ),
+        node("BitwiseNot", &["u"], &["not"], vec![]),
+        node("BitwiseXor", &["t", "not"], &["z"], vec![]),
+        node("Cast", &["z"], &["y"], vec![int("to", I64.into())]),
+    ];
+    let graph = GraphProto {
+        node: nodes,
+        input: ["x", "by"]
+            .map(|i| known(i, I64, &[numbers.len() as i64]))
+            .to_vec(),
+        output: vec![undeclared("y")],
+        ..Default::default()
+    };
+    let m = import(&file(21, graph)).unwrap();
+    let inputs = [numbers, by].map(|v| Arc::new(Tensor::from_slice(&[v.len()], v)));
+    let run = |m| evaluate(m, &inputs, Keep::Outputs).unwrap().results();
+    let (plain, simple) = (run(&m), run(&simplify(&m)));
+    assert_eq!(plain, simple);
+    plain[0].as_slice::<i64>().to_vec()
+}
+
+#[test]
+fn bits_of_unsigned_numbers_keep_their_width() {
+    let numbers = [0, 1, -1, 0x1234_5678_9abc_def0, i64::MIN, i64::MAX, 77];
+    for by in [0i64, 1, 5, 15] {
+        let all = [by; 7];
+        for left in [false, true] {
+            let name = if left { "LEFT" } else { "RIGHT" };
+            let u16s = numbers
+                .map(|v| v as u16)
+                .map(|v| if left { v << by } else { v >> by } ^ !v);
+            assert_eq!(
+                shifted(4, name, &numbers, &all),
+                u16s.map(i64::from),
+                "{name} {by}"
+            );
+            let u32s = numbers
+                .map(|v| v as u32)
+                .map(|v| if left { v << by } else { v >> by } ^ !v);
+            assert_eq!(
+                shifted(U32, name, &numbers, &all),
+                u32s.map(i64::from),
+                "{name} {by}"
+            );
+            let u64s = numbers
+                .map(|v| v as u64)
+                .map(|v| if left { v << by } else { v >> by } ^ !v);
+            assert_eq!(
+                shifted(13, name, &numbers, &all),
+                u64s.map(|v| v as i64),
+                "{name} {by}"
+            );
+        }
+    }
+}
+
+#[test]
+fn large_constants_of_64_bits_keep_their_bits() {
+    // As PyTorch's exporter writes `x >> 2` of an i64.
+    let nodes = vec![
+        node("BitwiseOr", &["k", "one"], &["z"], vec![]),
+        node("Cast", &["z"], &["y"], vec![int("to", I64.into())]),
+    ];
+    let k = raw("k", 13, &[1], &0xc000_0000_0000_0000u64.to_le_bytes());
+    let one = raw("one", 13, &[1], &1u64.to_le_bytes());
+    let m = model(nodes, vec![k, one]);
+    assert_eq!(outputs(&m)[0].as_slice::<i64>(), [-0x3fff_ffff_ffff_ffff]);
+    // A number above what an i64 holds would be compared as a negative one.
+    let less = vec![node("Less", &["k", "one"], &["y"], vec![])];
+    let constants = ["k", "one"].map(|n| raw(n, 13, &[1], &[0xff; 8]));
+    let said = import(&model(less, constants.to_vec()))
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("of type uint64"), "{said}");
 }

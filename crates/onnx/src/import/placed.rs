@@ -6,8 +6,8 @@ use crate::indexing;
 use crate::live::Extent;
 use crate::node::{Imported, NodeImport};
 use crate::operators::Operator;
-use graph::ops::{Binary, Op, Pad, PadMode, Slice};
-use tensor::DType;
+use graph::ops::{Binary, Op, Pad, PadMode, ScatterNd, Slice};
+use tensor::{DType, Tensor};
 
 /// What is live of the operand stays live; other sizes may come from the shape.
 pub(super) fn expand(n: &mut NodeImport, operator: &Operator) -> Imported {
@@ -83,7 +83,7 @@ pub(super) fn scatter(n: &mut NodeImport) -> Imported {
     Ok(vec![set(n, y, extents)?])
 }
 
-/// Along an axis with a count nothing is put.
+/// Along an axis with a count nothing is put, and nothing repeated.
 pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
     let y = complete(n, operator.import)?[0];
@@ -93,4 +93,49 @@ pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
         return refuse(n);
     }
     Ok(vec![set(n, y, extents)?])
+}
+
+/// As [`scatter`], with tuples of indices: rows of which are not live along the first axis.
+pub(super) fn scatter_tuples(n: &mut NodeImport) -> Imported {
+    let (x, given, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let shape = n.shape(x);
+    let is_first = |v| n.live.extents(v).iter().all(|e| e.axis == 0);
+    let fixed = n.live.extents(x).is_empty() && is_first(given) && is_first(updates);
+    let own = n.shape(given);
+    if !fixed || n.ty(x).is_empty() || own.len() != 2 || own[1] == 0 {
+        return refuse(n);
+    }
+    let combine = indexing::combine(n)?;
+    let indices = n.cast(given, DType::I64)?;
+    let along = |d: usize| shape[d] as i64;
+    let sizes: Vec<i64> = (0..own[1]).map(along).collect();
+    let sizes = n
+        .model
+        .add_result(&n.name, Tensor::from_slice(&[own[1]], &sizes));
+    let zero = n.number(0);
+    let from_end = n.binary(Binary::Add, indices, sizes)?;
+    let negative = n.binary(Binary::Less, indices, zero)?;
+    let mut indices = n.emit(Op::Where, &[negative, from_end, indices])?;
+    let mut behind = vec![0; own[1]];
+    behind[0] = along(0);
+    let behind = n
+        .model
+        .add_result(&n.name, Tensor::from_slice(&[own[1]], &behind));
+    let counts = [given, updates].map(|v| n.live.count(v, 0));
+    for count in counts.into_iter().flatten() {
+        let live = n.is_live(Extent { axis: 0, count }, &own)?;
+        indices = n.emit(Op::Where, &[live, indices, behind])?;
+    }
+    let mut pads = vec![(0, 0); shape.len()];
+    pads[0].1 = 1;
+    let mode = PadMode::Constant(0.0);
+    let longer = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
+    let scatter = Op::ScatterNd(ScatterNd { combine });
+    let y = n.emit(scatter, &[longer, indices, updates])?;
+    let cut = Slice {
+        starts: vec![0; shape.len()],
+        steps: vec![1; shape.len()],
+        sizes: shape,
+    };
+    Ok(vec![n.emit(Op::Slice(cut), &[y])?])
 }

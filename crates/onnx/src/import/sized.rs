@@ -4,8 +4,9 @@
 //! is masked where the operator would mix what is live with what is not, so that results never
 //! depend on what lies beyond a count.
 
-use super::{complete, placed};
+use super::{complete, placed, summed};
 use crate::live::{Extent, Range};
+use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
 use graph::ValueId;
@@ -142,6 +143,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
         "Range" if !any => range(n, operator),
         "TopK" => top_k(n, operator),
+        "Slice" if moving::concerns(n) => moving::slice(n),
         "Slice" => slice(n, operator),
         "Reshape" if any => reshaped(n, operator),
         _ if !any && OF_SIZES.contains(&name) => of_sizes(n, operator),
@@ -158,16 +160,24 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Split" => along(n, operator, 0, None),
         "Expand" => placed::expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
-        "Pad" => placed::pad(n, operator),
+        "Pad" | "Tile" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
+        "ScatterND" => placed::scatter_tuples(n),
+        "CumSum" => summed::running(n, operator),
+        "LayerNormalization" | "RMSNormalization" => summed::normalised(n, operator),
         "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
-        "ArgMax" => reduced(n, operator, f64::NEG_INFINITY),
-        "ArgMin" => reduced(n, operator, f64::INFINITY),
-        "ReduceMax" => reduced(n, operator, f64::NEG_INFINITY),
-        "ReduceMin" => reduced(n, operator, f64::INFINITY),
-        "ReduceProd" => reduced(n, operator, 1.0),
-        "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => reduced(n, operator, 0.0),
-        "MatMul" | "Gemm" => product(n, operator),
+        "ArgMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
+        "ArgMin" => summed::reduced(n, operator, f64::INFINITY),
+        "ReduceMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
+        "ReduceMin" => summed::reduced(n, operator, f64::INFINITY),
+        "ReduceProd" => summed::reduced(n, operator, 1.0),
+        "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => {
+            summed::reduced(n, operator, 0.0)
+        }
+        "ReduceLogSum" => summed::reduced(n, operator, 0.0),
+        "ReduceLogSumExp" => summed::reduced(n, operator, f64::NEG_INFINITY),
+        "ReduceMean" => summed::mean(n, operator),
+        "MatMul" | "Gemm" => summed::product(n, operator),
         "RoiAlign" if !live(n, 0) => {
             let regions = n.input(1)?;
             let extents = n.live.extents(regions).to_vec();
@@ -217,7 +227,7 @@ pub(super) fn set(
 }
 
 /// Every value gets the same extents.
-fn set_all(n: &mut NodeImport, values: Vec<ValueId>, extents: &[Extent]) -> Imported {
+pub(super) fn set_all(n: &mut NodeImport, values: Vec<ValueId>, extents: &[Extent]) -> Imported {
     let set = |v| set(n, v, extents.to_vec());
     values.into_iter().map(set).collect()
 }
@@ -489,84 +499,6 @@ fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: Option<f64>) 
     }
     let values = complete(n, operator.import)?;
     set_all(n, values, &extents)
-}
-
-/// A reduction, with an operand's elements that are not live set to what changes nothing.
-fn reduced(n: &mut NodeImport, operator: &Operator, fill: f64) -> Imported {
-    let x = n.input(0)?;
-    let (shape, extents) = (n.shape(x), n.live.extents(x).to_vec());
-    let all: Vec<usize> = (0..shape.len()).collect();
-    n.inputs[0] = Some(n.masked(x, &all, fill)?);
-    let y = complete(n, operator.import)?[0];
-    let given = match operator.name {
-        "ArgMax" | "ArgMin" => Some(vec![n.attributes.int("axis", 0)?]),
-        _ => match n.attributes.ints("axes")? {
-            Some(axes) => Some(axes.to_vec()),
-            None if n.inputs.len() > 1 => n.constant_ints(1, "axes")?,
-            None => None,
-        },
-    };
-    let axes = given.unwrap_or_default().into_iter();
-    let mut axes = axes
-        .map(|a| n.axis(a, shape.len()))
-        .collect::<Result<Vec<_>, _>>()?;
-    if axes.is_empty() {
-        axes = match n.attributes.flag("noop_with_empty_axes", false)? {
-            true => Vec::new(),
-            false => all,
-        };
-    }
-    let keeps = n.attributes.flag("keepdims", true)?;
-    let kept = extents.iter().filter(|e| !axes.contains(&e.axis));
-    let place = |e: &Extent| Extent {
-        axis: match keeps {
-            true => e.axis,
-            false => e.axis - axes.iter().filter(|a| **a < e.axis).count(),
-        },
-        count: e.count,
-    };
-    let kept: Vec<Extent> = kept.map(place).collect();
-    Ok(vec![set(n, y, kept)?])
-}
-
-/// Rows and columns of the result are those of the operands; what is summed must be whole.
-fn product(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let (a, b) = (n.input(0)?, n.input(1)?);
-    let (turned, turned_b) = match operator.name {
-        "Gemm" => (
-            n.attributes.flag("transA", false)?,
-            n.attributes.flag("transB", false)?,
-        ),
-        _ => (false, false),
-    };
-    let y = complete(n, operator.import)?[0];
-    let rank = n.ty(y).rank();
-    let summed = |rank: usize, first: bool, turned: bool| match first != turned {
-        true => rank - 1,
-        false => rank.saturating_sub(2),
-    };
-    let mut extents = Vec::new();
-    for (v, first, turned) in [(a, true, turned), (b, false, turned_b)] {
-        let own = n.ty(v).rank();
-        for e in n.live.extents(v) {
-            let count = e.count;
-            let axis = match e.axis {
-                _ if own < 2 || e.axis == summed(own, first, turned) => return refuse(n),
-                axis if axis + 2 < own => axis + rank - own,
-                _ if first => rank - 2,
-                _ => rank - 1,
-            };
-            extents.push(Extent { axis, count });
-        }
-    }
-    if n.inputs[2..]
-        .iter()
-        .flatten()
-        .any(|c| !n.live.extents(*c).is_empty())
-    {
-        return refuse(n);
-    }
-    Ok(vec![set(n, y, extents)?])
 }
 
 /// Positions that are not live point to element 0; negative ones count from the last that is

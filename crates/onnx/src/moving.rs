@@ -1,0 +1,224 @@
+//! `Slice` where the data decide where it starts or ends. The elements are gathered from computed
+//! positions, as many as there can be, and a count says how many of them are live.
+
+use crate::indexing::counting;
+use crate::live::Extent;
+use crate::movement::taken;
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{Binary, Gather, Op, Slice};
+use tensor::DType;
+
+/// Whether a `Slice` is for [`slice`]: its starts are computed, or its ends, unless these are
+/// sizes with known bounds.
+pub(crate) fn concerns(n: &NodeImport) -> bool {
+    let computed = |i: usize| {
+        let v = n.inputs.get(i).copied().flatten();
+        v.filter(|v| n.model.constant(*v).is_none())
+    };
+    let open = computed(2).filter(|v| n.live.range(*v).is_none());
+    n.opset >= 10 && (computed(1).is_some() || open.is_some())
+}
+
+/// Integers that a node's operand holds, of which some may be computed.
+struct Places {
+    value: ValueId,
+    len: usize,
+}
+
+impl Places {
+    fn of(n: &mut NodeImport, i: usize, role: &str) -> Result<Places, Problem> {
+        let v = n.input(i)?;
+        let ty = n.ty(v).clone();
+        if !ty.dtype.is_int() || ty.rank() != 1 || !n.live.extents(v).is_empty() {
+            return Problem::unsupported(format!(
+                "its {role} are {ty}, and must be a vector of integers of a size that the data \
+                 do not decide"
+            ));
+        }
+        let (value, len) = (n.cast(v, DType::I64)?, ty.len());
+        Ok(Places { value, len })
+    }
+
+    /// The element at `i`, if it is known.
+    fn known(&self, n: &NodeImport, i: usize) -> Option<i64> {
+        let (mut v, mut at) = (self.value, i);
+        loop {
+            if let Some(t) = n.model.constant(v) {
+                return Some(t.get_i64(at));
+            }
+            let (node, _) = n.model.producer(v)?;
+            let node = &n.model[node];
+            match &node.op {
+                Op::Identity | Op::Cast(_) => v = node.input(0)?,
+                Op::Concat(_) => {
+                    for part in 0.. {
+                        v = node.input(part)?;
+                        let len = n.ty(v).len();
+                        if at < len {
+                            break;
+                        }
+                        at -= len;
+                    }
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    fn at(&self, n: &mut NodeImport, i: usize) -> Result<ValueId, Problem> {
+        if let Some(known) = self.known(n, i) {
+            return Ok(n.number(known));
+        }
+        let at = n.number(i as i64);
+        n.emit(Op::Gather(Gather { axis: 0 }), &[self.value, at])
+    }
+}
+
+/// How far behind `start` an `end` lies, if it is `start` and a constant.
+fn distance(n: &NodeImport, start: ValueId, end: ValueId, i: usize) -> Option<i64> {
+    let (node, _) = n.model.producer(end)?;
+    let node = &n.model[node];
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    let sum = matches!(node.op, Op::Binary(Binary::Add));
+    let other = match sum {
+        true if a == start => b,
+        true if b == start => a,
+        _ => return None,
+    };
+    let t = n.model.constant(other)?;
+    Some(t.get_i64(if t.len() == 1 { 0 } else { i }))
+}
+
+/// A place along an axis of `size` elements, as a number between `low` and `size + high`.
+fn resolved(
+    n: &mut NodeImport,
+    place: ValueId,
+    size: ValueId,
+    [low, high]: [i64; 2],
+) -> Result<ValueId, Problem> {
+    let zero = n.number(0);
+    let from_end = n.binary(Binary::Add, place, size)?;
+    let negative = n.binary(Binary::Less, place, zero)?;
+    let place = n.emit(Op::Where, &[negative, from_end, place])?;
+    let high = n.number(high);
+    let high = n.binary(Binary::Add, size, high)?;
+    let low = n.number(low);
+    let place = n.binary(Binary::Max, place, low)?;
+    n.binary(Binary::Min, place, high)
+}
+
+/// How many elements lie between two places that are on an axis.
+fn between(
+    n: &mut NodeImport,
+    start: ValueId,
+    end: ValueId,
+    step: i64,
+) -> Result<ValueId, Problem> {
+    let span = match step > 0 {
+        true => n.binary(Binary::Sub, end, start)?,
+        false => n.binary(Binary::Sub, start, end)?,
+    };
+    let size = step.saturating_abs();
+    let rest = n.number(size - 1);
+    let span = n.binary(Binary::Add, span, rest)?;
+    let size = n.number(size);
+    let count = n.binary(Binary::Div, span, size)?;
+    let zero = n.number(0);
+    n.binary(Binary::Max, count, zero)
+}
+
+/// One axis of a slice.
+struct Cut {
+    axis: usize,
+    start: ValueId,
+    end: ValueId,
+    step: i64,
+    /// No more elements than these are between start and end.
+    most: usize,
+}
+
+fn cut(n: &mut NodeImport, y: ValueId, c: &Cut) -> Result<ValueId, Problem> {
+    let dim = n.shape(y)[c.axis];
+    let size = n.live.count(y, c.axis);
+    let size = size.unwrap_or_else(|| n.number(dim as i64));
+    let (for_start, for_end) = match c.step > 0 {
+        true => ([0, 0], [0, 0]),
+        false => ([0, -1], [-1, -1]),
+    };
+    let start = resolved(n, c.start, size, for_start)?;
+    let end = resolved(n, c.end, size, for_end)?;
+    let count = between(n, start, end, c.step)?;
+    let places = counting(n, c.most, 0, 1, 0)?;
+    let step = n.number(c.step);
+    let places = n.binary(Binary::Mul, places, step)?;
+    let places = n.binary(Binary::Add, places, start)?;
+    let (first, last) = (n.number(0), n.number(dim as i64 - 1));
+    let places = n.binary(Binary::Min, places, last)?;
+    let places = n.binary(Binary::Max, places, first)?;
+    let mut extents = n.live.extents(y).to_vec();
+    let axis = c.axis;
+    let y = n.emit(Op::Gather(Gather { axis }), &[y, places])?;
+    extents.retain(|e| e.axis != axis);
+    extents.push(Extent { axis, count });
+    n.live.set(y, extents);
+    Ok(y)
+}
+
+pub(crate) fn slice(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    let starts = Places::of(n, 1, "starts")?;
+    let ends = Places::of(n, 2, "ends")?;
+    let axes = n.constant_ints(3, "axes")?;
+    let axes = axes.unwrap_or_else(|| (0..starts.len as i64).collect());
+    let steps = n.constant_ints(4, "steps")?;
+    let steps = steps.unwrap_or_else(|| vec![1; starts.len]);
+    if [ends.len, axes.len(), steps.len()] != [starts.len; 3] {
+        return Problem::unsupported("starts, ends, axes and steps differ in length");
+    }
+    let mut y = x;
+    for (i, (axis, step)) in axes.iter().zip(&steps).enumerate() {
+        let axis = n.axis(*axis, rank)?;
+        let shape = n.shape(y);
+        let dim = shape[axis];
+        let live = n.live.count(y, axis).is_some();
+        if *step == 0 {
+            return Problem::unsupported("a step is 0");
+        }
+        if let (Some(start), Some(end), false) = (starts.known(n, i), ends.known(n, i), live) {
+            let mut own = Slice {
+                starts: vec![0; rank],
+                steps: vec![1; rank],
+                sizes: shape,
+            };
+            (own.starts[axis], own.sizes[axis], own.steps[axis]) = taken(dim, start, end, *step);
+            let extents = n.live.extents(y).to_vec();
+            y = n.emit(Op::Slice(own), &[y])?;
+            n.live.set(y, extents);
+            continue;
+        }
+        if dim == 0 {
+            continue;
+        }
+        let size = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+        let most = match distance(n, starts.value, ends.value, i) {
+            Some(d) if *step > 0 && d >= 0 => dim.min(usize::try_from(d).unwrap_or(dim)),
+            _ => dim,
+        };
+        let (start, end) = (starts.at(n, i)?, ends.at(n, i)?);
+        let (step, most) = (*step, most.div_ceil(size));
+        y = cut(
+            n,
+            y,
+            &Cut {
+                axis,
+                start,
+                end,
+                step,
+                most,
+            },
+        )?;
+    }
+    Ok(vec![y])
+}
