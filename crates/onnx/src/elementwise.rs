@@ -217,7 +217,13 @@ pub(crate) fn clip(n: &mut NodeImport) -> Imported {
         return one(n, Unary::Clip { min, max });
     }
     let constant = |i: usize| n.constant_scalar(i, "bound");
-    if let (Ok(min), Ok(max)) = (constant(1), constant(2)) {
+    // Bounds are held as f64, which not every i64 is.
+    let held =
+        |b: Option<f64>| n.dtype(x) != DType::I64 || b.is_none_or(|b| b.abs() < 2f64.powi(53));
+    if let (Ok(min), Ok(max)) = (constant(1), constant(2))
+        && held(min)
+        && held(max)
+    {
         return one(n, Unary::Clip { min, max });
     }
     let raised = match n.optional(1) {

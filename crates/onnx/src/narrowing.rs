@@ -59,7 +59,10 @@ pub(crate) fn narrowed(
     saturate: bool,
 ) -> Result<ValueId, Problem> {
     let (y, kind) = match (float8_of(kind.number), kind.number) {
-        (Some(float), _) => (rounded(n, x, &float, saturate)?, kind),
+        (Some(float), _) => {
+            let x = widened(n, x, DType::F64)?;
+            (rounded(n, x, &float, saturate)?, kind)
+        }
         (None, 13) => unsigned_64(n, x, kind)?,
         (None, 4 | 5 | 12) => (wrapped(n, x, kind)?, kind),
         // The documentation rounds to such a number, where a cast to others cuts off.

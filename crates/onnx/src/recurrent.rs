@@ -247,7 +247,7 @@ fn sizes(n: &NodeImport, cell: Cell, x: ValueId, directions: usize) -> Result<Si
     if given != hidden as i64 {
         return Problem::unsupported(format!("hidden_size={given} with R {}", n.ty(r)));
     }
-    if shape.contains(&0) || hidden == 0 {
+    if batch == 0 || inputs == 0 || hidden == 0 {
         return Problem::unsupported(format!("its input {} is empty", n.ty(x)));
     }
     // Every step is written out.
@@ -291,6 +291,9 @@ fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
         check(n, "initial state", state, &zeros)?;
         initial.push(state);
     }
+    if s.steps == 0 {
+        return without_steps(n, cell, &s, batch_first);
+    }
     let mut all: [Vec<ValueId>; 3] = Default::default();
     for (d, reverse) in reverse.iter().enumerate() {
         let own = cell.activations().len();
@@ -317,6 +320,39 @@ fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
         });
     }
     results.truncate(if cell == Cell::Lstm { 3 } else { 2 });
+    Ok(results)
+}
+
+/// Of no step: no hidden states, and zeros for the last ones, as onnxruntime gives them. The specification is silent.
+fn without_steps(n: &mut NodeImport, cell: Cell, s: &Sizes, batch_first: bool) -> Imported {
+    // What the steps would be made of is not read.
+    (3..n.inputs.len()).for_each(|i| _ = n.optional(i));
+    n.attributes.ignore(&[
+        "activation_alpha",
+        "activation_beta",
+        "activations",
+        "clip",
+        "input_forget",
+        "linear_before_reset",
+    ]);
+    let (none, last) = match batch_first {
+        false => (
+            vec![0, s.directions, s.batch, s.hidden],
+            vec![s.directions, s.batch, s.hidden],
+        ),
+        true => (
+            vec![s.batch, 0, s.directions, s.hidden],
+            vec![s.batch, s.directions, s.hidden],
+        ),
+    };
+    let dtype = n.dtype(n.input(0)?);
+    let add = |n: &mut NodeImport, shape: &[usize]| {
+        n.model.add_result(&n.name, Tensor::zeros(dtype, shape))
+    };
+    let mut results = vec![add(n, &none), add(n, &last)];
+    if cell == Cell::Lstm {
+        results.push(add(n, &last));
+    }
     Ok(results)
 }
 

@@ -115,19 +115,32 @@ fn named(compiled: &CompiledModel, alternative: &Alternative) -> String {
 /// The algorithms of alternatives. Where several have one word, whole names, and of equal names the
 /// decisions that differ: `direct.rows` and `direct.maps (k=4*2)`.
 fn labels(compiled: &CompiledModel, alternatives: &[Alternative]) -> Vec<String> {
-    let kernels = |a: &Alternative| a.calls.iter().map(|c| compiled.kernel(c)).collect::<Vec<_>>();
+    let kernels = |a: &Alternative| {
+        a.calls
+            .iter()
+            .map(|c| compiled.kernel(c))
+            .collect::<Vec<_>>()
+    };
     let whole = |a: &Alternative| {
         let names = kernels(a).into_iter().map(|k| &*k.algorithm);
         names.collect::<Vec<&str>>().join("+")
     };
     let schedule = |a: &Alternative| {
-        let traces = kernels(a).into_iter().filter_map(|k| schedule::parse(&k.schedule).ok());
-        traces.map(|t| short_schedule(&t)).collect::<Vec<String>>().join(" ")
+        let traces = kernels(a)
+            .into_iter()
+            .filter_map(|k| schedule::parse(&k.schedule).ok());
+        traces
+            .map(|t| short_schedule(&t))
+            .collect::<Vec<String>>()
+            .join(" ")
     };
     let label = |a: &Alternative| {
         let equal = |of: &dyn Fn(&Alternative) -> String| {
             let own = of(a);
-            alternatives.iter().filter(|o| of(o) == own).collect::<Vec<_>>()
+            alternatives
+                .iter()
+                .filter(|o| of(o) == own)
+                .collect::<Vec<_>>()
         };
         if equal(&|o| named(compiled, o)).len() == 1 {
             return named(compiled, a);
