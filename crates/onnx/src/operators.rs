@@ -226,6 +226,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("Attention", f::microsoft_attention),
     microsoft("BiasGelu", f::bias_gelu),
     microsoft("CDist", c::distances),
+    microsoft("DynamicQuantizeLSTM", t::dynamic_quantize_lstm),
     microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
     microsoft("ExpandDims", m::expand_dims),

@@ -211,8 +211,8 @@ fn turned_over(
     import: &impl Fn(&mut NodeImport) -> Imported,
 ) -> Imported {
     let given = n.inputs.clone();
-    for i in 0..given.len() {
-        if let Some(v) = given[i].filter(|v| n.narrow.contains_key(v)) {
+    for (i, v) in given.iter().enumerate() {
+        if let Some(v) = v.filter(|v| n.narrow.contains_key(v)) {
             n.inputs[i] = Some(turn_over(n, v)?);
         }
     }

@@ -65,7 +65,7 @@ fn given(m: &ModelProto, inputs: &[&Tensor]) -> Tensor {
     let model = import(m).unwrap();
     let inputs: Vec<_> = inputs.iter().map(|t| Arc::new((*t).clone())).collect();
     let plain = evaluate(&model, &inputs, Keep::Outputs).unwrap().outputs();
-    let simplified = simplify(model);
+    let simplified = simplify(&model);
     let again = evaluate(&simplified, &inputs, Keep::Outputs)
         .unwrap()
         .outputs();
