@@ -351,7 +351,7 @@ fn recurrent(n: &mut NodeImport, cell: Cell, bytes: bool) -> Imported {
         initial.push(state);
     }
     if s.steps == 0 {
-        return without_steps(n, cell, &s, batch_first);
+        return without_steps(n, &s, batch_first, &initial);
     }
     let mut all: [Vec<ValueId>; 3] = Default::default();
     for (d, reverse) in reverse.iter().enumerate() {
@@ -382,8 +382,13 @@ fn recurrent(n: &mut NodeImport, cell: Cell, bytes: bool) -> Imported {
     Ok(results)
 }
 
-/// Of no step: no hidden states, and zeros for the last ones, as onnxruntime gives them. The specification is silent.
-fn without_steps(n: &mut NodeImport, cell: Cell, s: &Sizes, batch_first: bool) -> Imported {
+/// Of no step: no hidden states, and the initial states as the last ones.
+fn without_steps(
+    n: &mut NodeImport,
+    s: &Sizes,
+    batch_first: bool,
+    initial: &[ValueId],
+) -> Imported {
     // What the steps would be made of is not read.
     (3..n.inputs.len()).for_each(|i| _ = n.optional(i));
     n.attributes.ignore(&[
@@ -394,23 +399,17 @@ fn without_steps(n: &mut NodeImport, cell: Cell, s: &Sizes, batch_first: bool) -
         "input_forget",
         "linear_before_reset",
     ]);
-    let (none, last) = match batch_first {
-        false => (
-            vec![0, s.directions, s.batch, s.hidden],
-            vec![s.directions, s.batch, s.hidden],
-        ),
-        true => (
-            vec![s.batch, 0, s.directions, s.hidden],
-            vec![s.batch, s.directions, s.hidden],
-        ),
+    let none = match batch_first {
+        false => [0, s.directions, s.batch, s.hidden],
+        true => [s.batch, 0, s.directions, s.hidden],
     };
-    let dtype = n.dtype(n.input(0)?);
-    let add = |n: &mut NodeImport, shape: &[usize]| {
-        n.model.add_result(&n.name, Tensor::zeros(dtype, shape))
-    };
-    let mut results = vec![add(n, &none), add(n, &last)];
-    if cell == Cell::Lstm {
-        results.push(add(n, &last));
+    let none = Tensor::zeros(n.dtype(initial[0]), &none);
+    let mut results = vec![n.model.add_result(&n.name, none)];
+    for state in initial {
+        results.push(match batch_first {
+            true => transposed(n, *state, &[1, 0, 2])?,
+            false => *state,
+        });
     }
     Ok(results)
 }

@@ -3,7 +3,7 @@
 
 mod build_onnx;
 
-use build_onnx::{file, import, int, int64s, known, node, proto, text, undeclared};
+use build_onnx::{file, import, int, int64s, known, node, text, undeclared};
 use graph::{Keep, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, TensorProto};
 use std::sync::Arc;
@@ -29,6 +29,26 @@ fn dtype(elem_type: i32) -> DType {
         U16 => DType::U16,
         U32 => DType::U32,
         _ => DType::U64,
+    }
+}
+
+/// A constant of a file.
+fn proto(name: &str, t: &Tensor) -> TensorProto {
+    let number = match t.dtype() {
+        DType::F32 => 1,
+        DType::I64 => 7,
+        DType::I16 => I16,
+        DType::U16 => U16,
+        DType::U32 => U32,
+        DType::U64 => U64,
+        other => panic!("a constant of {other}"),
+    };
+    TensorProto {
+        name: Some(name.into()),
+        data_type: Some(number),
+        dims: t.shape().iter().map(|n| *n as i64).collect(),
+        raw_data: Some(t.bytes().to_vec().into()),
+        ..Default::default()
     }
 }
 
