@@ -76,6 +76,25 @@ pub(crate) fn element_type(data_type: i32) -> Result<DType, String> {
     })
 }
 
+/// The number of `TensorProto.DataType`.
+pub(crate) fn data_type(d: DType) -> i32 {
+    match d {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::BF16 => 16,
+    }
+}
+
 /// Reads one serialised `TensorProto` (`.pb`): its name and value.
 ///
 /// # Errors

@@ -149,9 +149,16 @@ fn computed(
         Kind::Exponent => return exponent(n, import),
         Kind::Size | Kind::Ring if unsigned && ["Abs", "Relu"].contains(&n.proto.op_type()) => {
             let x = n.input(0)?;
-            return marked(n, x, narrow);
+            return marked(n, (x, x), narrow);
         }
         _ => {}
+    }
+    let sized = n.inputs.iter().flatten().any(|v| n.live.concerns(*v));
+    if sized && open && kind != Kind::Ring {
+        return Problem::unsupported(format!(
+            "its operand is of type {}, and the data decide its size",
+            narrow.name
+        ));
     }
     let mut results = match (kind, open) {
         (Kind::Choice | Kind::Order, true) => turned_over(n, kind, import)?,
@@ -179,16 +186,18 @@ fn computed(
             Some(stored) => wrapped(n, *first, stored)?,
             None => *first,
         };
-        *first = marked(n, y, narrow)?[0];
+        *first = marked(n, (y, *first), narrow)?[0];
     }
     Ok(results)
 }
 
-/// `x` as a value of its own that is known to be of this type.
-fn marked(n: &mut NodeImport, x: ValueId, narrow: &'static Narrow) -> Imported {
-    let x = n.emit(Op::Identity, &[x])?;
-    n.narrow.insert(x, narrow);
-    Ok(vec![x])
+/// `x` as a value of its own that is known to be of this type, and of the sizes of another.
+fn marked(n: &mut NodeImport, (x, like): (ValueId, ValueId), narrow: &'static Narrow) -> Imported {
+    let y = n.emit(Op::Identity, &[x])?;
+    n.narrow.insert(y, narrow);
+    let extents = n.live.extents(like).to_vec();
+    n.live.set(y, extents);
+    Ok(vec![y])
 }
 
 /// The low bits of integers, read as the type reads them.

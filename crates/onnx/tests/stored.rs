@@ -459,3 +459,28 @@ fn bits_are_read_as_another_type() {
         "{e}"
     );
 }
+
+/// The data decide how many numbers are chosen; what is computed of them is as long.
+#[test]
+fn chosen_numbers_keep_their_count() {
+    let x = tensor(DType::U16, &[0, 65_535, 0, 7]);
+    let flat = int64s("flat", &[-1]);
+    let m = file(
+        21,
+        GraphProto {
+            name: Some("g".into()),
+            input: vec![known("x", U16, &[4]), known("k", 9, &[4])],
+            node: vec![
+                node("Compress", &["x", "k"], &["some"], vec![int("axis", 0)]),
+                node("Add", &["some", "some"], &["sum"], vec![]),
+                node("Reshape", &["sum", "flat"], &["y"], vec![]),
+            ],
+            initializer: vec![flat],
+            output: vec![undeclared("y")],
+            ..Default::default()
+        },
+    );
+    let keep = Tensor::from_bools(&[4], &[false, true, false, true]);
+    let y = given(&m, &[&x, &keep]);
+    assert_eq!(y, tensor(DType::U16, &[65_534, 14]));
+}
