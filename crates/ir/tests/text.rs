@@ -165,7 +165,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "B: f32",
         "B: float",
-        "4:15: expected an element type (f32, f64, f16, bf16, i8, u8, i32, i64, bool), found `float`",
+        "4:15: expected an element type (f32, f64, f16, bf16, i8, u8, i32, i64, bool, i16, u16, u32, u64), found `float`",
     ),
     (
         "f32[64]\n",

@@ -256,8 +256,12 @@ fn rounded_means(n: &mut NodeImport, x: ValueId, op: &Resize) -> Result<ValueId,
         one.axes = vec![None; op.axes.len()];
         one.axes[axis] = op.axes[axis];
         y = n.emit(Op::Resize(one), &[y])?;
-        y = n.binary(Binary::Add, y, half)?;
-        y = n.unary(Unary::Floor, y)?;
+        // Halves go away from 0.
+        let sign = n.unary(Unary::Sign, y)?;
+        let size = n.unary(Unary::Abs, y)?;
+        let size = n.binary(Binary::Add, size, half)?;
+        let size = n.unary(Unary::Floor, size)?;
+        y = n.binary(Binary::Mul, size, sign)?;
         let (min, max) = (Some(min), Some(max));
         y = n.unary(Unary::Clip { min, max }, y)?;
     }
