@@ -15,7 +15,6 @@ const COUNT: usize = 37;
 fn value(name: &str, elem_type: i32) -> ValueInfoProto {
     let dim = Dimension {
         value: Some(dimension::Value::DimValue(COUNT as i64)),
-        ..Default::default()
     };
     ValueInfoProto {
         name: Some(name.into()),
@@ -24,7 +23,6 @@ fn value(name: &str, elem_type: i32) -> ValueInfoProto {
                 elem_type: Some(elem_type),
                 shape: Some(TensorShapeProto { dim: vec![dim] }),
             }),
-            ..Default::default()
         }),
         ..Default::default()
     }
