@@ -172,15 +172,19 @@ impl ModelC {
 }
 
 /// The numbers of ONNX.
-const TYPES: [(DType, i32); 9] = [
+const TYPES: [(DType, i32); 13] = [
     (DType::F32, 1),
     (DType::U8, 2),
     (DType::I8, 3),
+    (DType::U16, 4),
+    (DType::I16, 5),
     (DType::I32, 6),
     (DType::I64, 7),
     (DType::Bool, 9),
     (DType::F16, 10),
     (DType::F64, 11),
+    (DType::U32, 12),
+    (DType::U64, 13),
     (DType::BF16, 16),
 ];
 

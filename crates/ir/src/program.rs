@@ -273,6 +273,11 @@ impl Reducer {
                 DType::U8 => (0, i64::from(u8::MAX)),
                 DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
                 DType::I64 => (i64::MIN, i64::MAX),
+                DType::I16 => (i64::from(i16::MIN), i64::from(i16::MAX)),
+                DType::U16 => (0, i64::from(u16::MAX)),
+                DType::U32 => (0, i64::from(u32::MAX)),
+                // Its bits: all of them are set in the largest one.
+                DType::U64 => (0, -1),
                 DType::Bool => (0, 1),
                 _ => {
                     let v = if largest {

@@ -165,7 +165,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     (
         "B: f32",
         "B: float",
-        "4:15: expected an element type (f32, f64, f16, bf16, i8, u8, i32, i64, bool), found `float`",
+        "4:15: expected an element type (f32, f64, f16, bf16, i8, u8, i32, i64, bool, i16, u16, u32, u64), found `float`",
     ),
     (
         "f32[64]\n",
@@ -380,7 +380,7 @@ fn trees() -> impl Strategy<Value = Tree> {
         let t = t.prop_map(Box::new);
         prop_oneof![
             (0..12usize, t.clone()).prop_map(|(o, a)| Tree::Unary(o, a)),
-            (0..9usize, t.clone()).prop_map(|(d, a)| Tree::Cast(d, a)),
+            (0..DType::ALL.len(), t.clone()).prop_map(|(d, a)| Tree::Cast(d, a)),
             (0..15usize, t.clone(), t.clone()).prop_map(|(o, a, b)| Tree::Binary(o, a, b)),
             (t.clone(), t.clone(), t.clone()).prop_map(|(c, a, b)| Tree::Select(c, a, b)),
             (any::<bool>(), t.clone(), t).prop_map(|(w, a, b)| Tree::Load(w, a, b)),
@@ -392,7 +392,7 @@ fn build(t: &Tree, vars: &[Expr], buffers: &[ir::BufferId]) -> Expr {
     let go = |t: &Tree| build(t, vars, buffers);
     match t {
         Tree::Leaf(kind, bits, d) => {
-            let d = DType::ALL[usize::from(*d) % 9];
+            let d = DType::ALL[usize::from(*d) % DType::ALL.len()];
             match (kind % 4, d.is_float()) {
                 (0, _) => vars[usize::from(*kind) / 4 % vars.len()].clone(),
                 (1, _) => Expr::arg(*bits as u32 % 7, d),
@@ -402,6 +402,9 @@ fn build(t: &Tree, vars: &[Expr], buffers: &[ir::BufferId]) -> Expr {
                         DType::I8 => i64::from(*bits as i8),
                         DType::U8 => i64::from(*bits as u8),
                         DType::I32 => i64::from(*bits as i32),
+                        DType::I16 => i64::from(*bits as i16),
+                        DType::U16 => i64::from(*bits as u16),
+                        DType::U32 => i64::from(*bits as u32),
                         DType::Bool => (*bits & 1) as i64,
                         _ => *bits as i64,
                     };

@@ -143,18 +143,13 @@ pub(crate) fn bit_not(n: &mut NodeImport) -> Imported {
         _ => -1.0,
     };
     let ones = n.filled(n.dtype(x), &[], ones)?;
-    let y = n.binary(Binary::BitXor, x, ones)?;
-    Ok(vec![narrowing::in_width_of(n, x, y)?])
+    Ok(vec![n.binary(Binary::BitXor, x, ones)?])
 }
 
 pub(crate) fn bit_shift(n: &mut NodeImport) -> Imported {
-    let (x, by) = (n.input(0)?, n.input(1)?);
     match n.attributes.text("direction", "")?.as_str() {
-        "LEFT" => {
-            let shifted = n.binary(Binary::ShiftLeft, x, by)?;
-            Ok(vec![narrowing::in_width_of(n, x, shifted)?])
-        }
-        "RIGHT" => Ok(vec![narrowing::shifted_right(n, x, by)?]),
+        "LEFT" => two(n, Binary::ShiftLeft),
+        "RIGHT" => two(n, Binary::ShiftRight),
         other => Problem::unsupported(format!("direction=`{other}`")),
     }
 }
@@ -222,7 +217,13 @@ pub(crate) fn clip(n: &mut NodeImport) -> Imported {
         return one(n, Unary::Clip { min, max });
     }
     let constant = |i: usize| n.constant_scalar(i, "bound");
-    if let (Ok(min), Ok(max)) = (constant(1), constant(2)) {
+    // Bounds are held as f64, which not every i64 is.
+    let held =
+        |b: Option<f64>| n.dtype(x) != DType::I64 || b.is_none_or(|b| b.abs() < 2f64.powi(53));
+    if let (Ok(min), Ok(max)) = (constant(1), constant(2))
+        && held(min)
+        && held(max)
+    {
         return one(n, Unary::Clip { min, max });
     }
     let raised = match n.optional(1) {

@@ -10,6 +10,7 @@ use crate::proto::{
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
 use crate::resize::words;
+use crate::tensors::data_type;
 use graph::ops::{
     Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, Cumulative, CumulativeKind, Filter,
     Gelu, GridSample, IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool,
@@ -749,21 +750,6 @@ fn ints(name: &str, ints: Vec<i64>) -> AttributeProto {
     AttributeProto {
         ints,
         ..attribute(name, 7)
-    }
-}
-
-/// The number of `TensorProto.DataType`.
-fn data_type(d: DType) -> i32 {
-    match d {
-        DType::F32 => 1,
-        DType::U8 => 2,
-        DType::I8 => 3,
-        DType::I32 => 6,
-        DType::I64 => 7,
-        DType::Bool => 9,
-        DType::F16 => 10,
-        DType::F64 => 11,
-        DType::BF16 => 16,
     }
 }
 

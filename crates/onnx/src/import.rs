@@ -9,6 +9,7 @@ mod halves;
 mod inputs;
 mod masks;
 mod order;
+mod outputs;
 mod parameters;
 mod placed;
 mod sized;
@@ -20,7 +21,7 @@ use crate::declared::shape_allows;
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
-use crate::narrow::{self, Narrows};
+use crate::narrow::Narrows;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
@@ -28,6 +29,7 @@ use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInf
 use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, any_tensor_from, dtype_of};
 use crate::versions::{operator_sets, standard_domain};
+use crate::wrapping;
 use control::{Definition, Stop};
 use graph::{Limits, Model, NamedDim, TensorType, ValueId};
 use prost::{DecodeError, Message};
@@ -351,6 +353,7 @@ impl Importer<'_> {
                 }
                 bound.shape(name, None, t.shape(), options);
                 let id = self.model.add_constant(name, t.clone());
+                let id = self.taken(id)?;
                 self.define(name, id)?;
                 continue;
             }
@@ -370,6 +373,7 @@ impl Importer<'_> {
                 )));
             }
             let id = self.model.add_input(name, dtype, &shape);
+            let id = self.taken(id)?;
             self.define(name, id)?;
         }
         self.check_consts(inputs, initializers, options)?;
@@ -519,15 +523,14 @@ impl Importer<'_> {
             training: self.training,
             parameters: &self.parameters,
         };
-        let imported = sequence::check(&import, operator.name)
-            .and_then(|()| narrow::check(&import, operator.name))
-            .and_then(|()| match sized::concerns(&import) {
-                true => sized::import(&mut import, operator),
-                false => complete(&mut import, operator.import),
-            });
+        let imported = sequence::check(&import, operator.name).and_then(|()| {
+            wrapping::import(&mut import, operator.name, |n| match sized::concerns(n) {
+                true => sized::import(n, operator),
+                false => complete(n, operator.import),
+            })
+        });
         match imported {
             Ok(values) => {
-                narrow::mark(&mut import, operator.name, &values);
                 self.name_outputs(node, &values, before)?;
                 Ok(Some(Ok(())))
             }
@@ -571,44 +574,6 @@ impl Importer<'_> {
                 self.model.take_name(id, output);
             }
             self.define(output, id)?;
-        }
-        Ok(())
-    }
-
-    fn bind_outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<(), ImportError> {
-        for output in outputs {
-            let name = output.name();
-            if let Some(source) = self.unreadable.remove(name) {
-                let name = name.to_string();
-                return Err(ImportError::Tensor { name, source });
-            }
-            let Some(&Some(id)) = self.values.get(name) else {
-                return Err(ImportError::Invalid(format!(
-                    "nothing makes the output `{name}`"
-                )));
-            };
-            if self.sequences.contains_key(&id) {
-                return Err(ImportError::Invalid(format!(
-                    "the output `{name}` is a sequence of tensors; give each of its tensors an \
-                     output of its own"
-                )));
-            }
-            if let Some(kind) = self.narrow.get(&id) {
-                return Err(ImportError::Invalid(format!(
-                    "the output `{name}` is of type {}, which no output here has; cast it to another type",
-                    kind.name
-                )));
-            }
-            self.model.add_named_output(id, name);
-        }
-        // Counts come after all results.
-        for (i, output) in outputs.iter().enumerate() {
-            let Some(Some(id)) = self.values.get(output.name()) else {
-                continue;
-            };
-            for extent in self.live.extents(*id) {
-                self.model.crop_output(i, extent.axis, extent.count);
-            }
         }
         Ok(())
     }

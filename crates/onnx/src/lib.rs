@@ -10,6 +10,8 @@
 
 mod attention;
 mod attributes;
+mod bits;
+mod bnb;
 mod composite;
 mod contract;
 mod cumulative;
@@ -50,6 +52,7 @@ mod summary;
 mod tensors;
 mod versions;
 mod windows;
+mod wrapping;
 
 pub use error::{Declared, ImportError, NeededValue, UnboundDim, UnsupportedNode};
 pub use export::{ExportError, Inexpressible, export};

@@ -1,9 +1,11 @@
-//! Element types of ONNX that no tensor here has.
+//! Element types of ONNX that no tensor here computes in.
 //!
-//! A value of such a type is held in a wider type that has all of its numbers: 16-bit integers as i32, numbers of
-//! 4 bits as bytes, 8-bit floats as f32. While a model is read, it is marked. `narrowing.rs` casts to such types. Operators that compute would round and wrap
-//! at other numbers than the file's type does, so only those take a marked value that move elements, compare them, compute with their
-//! bits, or leave the type: `Cast`, `QuantizeLinear`, `DequantizeLinear`.
+//! A value of such a type is held in a wider type that has all of its numbers: 16-bit integers as i32, unsigned ones of 32
+//! bits as i64, numbers of 4 bits as bytes, 8-bit floats as f32. Unsigned integers of 64 bits are held as the bits of an i64.
+//! While a model is read, such a value is marked. `narrowing.rs` casts to such types, and `wrapping.rs` computes with the
+//! integers of 16 bits and more. Operators that compute with the others would round and wrap at other numbers than the
+//! file's type does, so only those take a marked value that move elements, compare them, or leave the type: `Cast`,
+//! `QuantizeLinear`, `DequantizeLinear`.
 
 use crate::node::{NodeImport, Problem};
 use graph::ValueId;
@@ -73,15 +75,15 @@ static NARROW: [Narrow; 14] = [
     narrow(26, "int2", 2, Numbers::Signed, DType::I8),
 ];
 
-/// Of a number that may be above what an i64 holds, which has the bits of one then. Operators that move, cast or
-/// compare it for equality take it, and those on bits.
+/// Of a number that may be above what an i64 holds, which has the bits of one then. It can be moved and cast only.
 pub(crate) static OPEN_UINT64: Narrow = narrow(13, "uint64", 64, Numbers::Unsigned, DType::I64);
 
 /// The values of a model that is being imported which have such a type.
 pub(crate) type Narrows = HashMap<ValueId, &'static Narrow>;
 
 /// Operators whose results are elements of their operands: the results have the operands' type.
-const MOVE: [&str; 23] = [
+const MOVE: [&str; 30] = [
+    "CenterCropPad",
     "Compress",
     "Concat",
     "DepthToSpace",
@@ -98,17 +100,24 @@ const MOVE: [&str; 23] = [
     "ReduceMax",
     "ReduceMin",
     "Reshape",
+    "ReverseSequence",
+    "Scatter",
+    "ScatterElements",
+    "ScatterND",
     "Slice",
     "SpaceToDepth",
     "Split",
     "Squeeze",
     "Tile",
     "Transpose",
+    "Trilu",
+    "Unsqueeze",
     "Where",
 ];
 
 /// Operators that take such a type and give another one.
-const LEAVE: [&str; 12] = [
+const LEAVE: [&str; 13] = [
+    "BitCast",
     "Cast",
     "CastLike",
     "DequantizeLinear",
@@ -123,19 +132,12 @@ const LEAVE: [&str; 12] = [
     "Size",
 ];
 
-/// Operators on bits, which give such a type: `narrowing` keeps its width.
-const BITS: [&str; 5] = [
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-];
-
 /// Operators that take numbers which may be above what an i64 holds.
-const TAKE_OPEN: [&str; 19] = [
+const TAKE_OPEN: [&str; 30] = [
+    "BitCast",
     "Cast",
     "CastLike",
+    "CenterCropPad",
     "Compress",
     "Concat",
     "DepthToSpace",
@@ -147,12 +149,21 @@ const TAKE_OPEN: [&str; 19] = [
     "GatherND",
     "Identity",
     "Reshape",
+    "ReverseSequence",
+    "Scatter",
+    "ScatterElements",
+    "ScatterND",
+    "Shape",
+    "Size",
     "Slice",
     "SpaceToDepth",
     "Split",
     "Squeeze",
     "Tile",
     "Transpose",
+    "Trilu",
+    "Unsqueeze",
+    "Where",
 ];
 
 /// A float of a sign and so many bits of exponent and mantissa, without special values.
@@ -217,6 +228,25 @@ impl Narrow {
         NARROW.iter().find(|n| n.number == number)
     }
 
+    /// The type of a model's inputs and outputs that hold its values, if there is one.
+    pub(crate) fn stored(&self) -> Option<DType> {
+        Some(match self.number {
+            4 => DType::U16,
+            5 => DType::I16,
+            12 => DType::U32,
+            13 => DType::U64,
+            _ => return None,
+        })
+    }
+
+    /// What an input of this element type stands for.
+    pub(crate) fn of_stored(dtype: DType) -> Option<&'static Narrow> {
+        match dtype {
+            DType::U64 => Some(&OPEN_UINT64),
+            _ => NARROW.iter().find(|n| n.stored() == Some(dtype)),
+        }
+    }
+
     /// The bytes that so many elements take in a file, where narrower ones than a byte are packed.
     pub(crate) fn byte_size(&self, elements: usize) -> usize {
         (elements * self.bits).div_ceil(8)
@@ -239,7 +269,14 @@ impl Narrow {
     }
 
     /// The elements that these bytes hold, the least significant bits first.
-    pub(crate) fn tensor(&self, shape: &[usize], bytes: &[u8]) -> Tensor {
+    ///
+    /// And the type that says whether one may be above what an i64 holds.
+    pub(crate) fn tensor(
+        &'static self,
+        shape: &[usize],
+        bytes: &[u8],
+    ) -> (Tensor, &'static Narrow) {
+        let mut kind = self;
         let mut out = Tensor::zeros(self.carrier, shape);
         for i in 0..out.len() {
             let at = i * self.bits;
@@ -256,26 +293,27 @@ impl Narrow {
                     let unused = 64 - self.bits;
                     out.set_i64(i, (bits << unused) as i64 >> unused);
                 }
-                Numbers::Unsigned => out.set_i64(i, bits as i64),
+                Numbers::Unsigned => {
+                    if i64::try_from(bits).is_err() {
+                        kind = &OPEN_UINT64;
+                    }
+                    out.set_i64(i, bits as i64);
+                }
             }
         }
-        out
-    }
-
-    /// What a constant of this type is marked as.
-    pub(crate) fn marked(&'static self, t: &Tensor) -> &'static Narrow {
-        let large = self.number == 13 && (0..t.len()).any(|i| t.get_i64(i) < 0);
-        if large { &OPEN_UINT64 } else { self }
+        (out, kind)
     }
 }
 
 /// Refuses an operator that gets a value of such a type and would compute with it.
 pub(crate) fn check(n: &NodeImport, operator: &str) -> Result<(), Problem> {
     let takes = |kind: &Narrow| match std::ptr::eq(kind, &OPEN_UINT64) {
-        _ if BITS.contains(&operator) => kind.range().is_some(),
         true => TAKE_OPEN.contains(&operator),
         false => MOVE.contains(&operator) || LEAVE.contains(&operator),
     };
+    // A reduction computes.
+    let plain = n.attributes.text("reduction", "none")? == "none";
+    let takes = |kind: &Narrow| plain && takes(kind);
     let given = n.inputs.iter().flatten();
     let mut kinds = given.filter_map(|v| Some((*v, n.narrow.get(v)?)));
     match kinds.find(|(_, kind)| !takes(kind)) {
@@ -293,19 +331,15 @@ pub(crate) fn mark(n: &mut NodeImport, operator: &str, results: &[ValueId]) {
     let kinds = n.inputs.iter().flatten().filter_map(|v| n.narrow.get(v));
     // One number that may be large is enough for a result to have one.
     let kind = kinds.max_by_key(|kind| std::ptr::eq(**kind, &OPEN_UINT64));
-    if let Some(kind) = kind
-        .copied()
-        .filter(|_| MOVE.contains(&operator) || BITS.contains(&operator))
-    {
+    if let Some(kind) = kind.copied().filter(|_| MOVE.contains(&operator)) {
         // Others than those of `Split` are indices.
         let count = if operator == "Split" {
             results.len()
         } else {
             1
         };
-        for v in results.iter().take(count) {
-            n.narrow.entry(*v).or_insert(kind);
-        }
+        n.narrow
+            .extend(results.iter().take(count).map(|v| (*v, kind)));
     }
 }
 
@@ -344,7 +378,7 @@ mod tests {
     #[test]
     fn elements_narrower_than_a_byte_begin_at_its_low_bits() {
         let read = |number, bytes: &[u8], count| {
-            let t = Narrow::of(number).unwrap().tensor(&[count], bytes);
+            let (t, _) = Narrow::of(number).unwrap().tensor(&[count], bytes);
             (0..count).map(|i| t.get_i64(i)).collect::<Vec<_>>()
         };
         assert_eq!(read(21, &[0x21, 0xf3], 4), [1, 2, 3, 15]);
@@ -352,12 +386,8 @@ mod tests {
         assert_eq!(read(26, &[0b11_10_01_00], 4), [0, 1, -2, -1]);
         assert_eq!(read(5, &[0xfe, 0xff, 0x01, 0x00], 2), [-2, 1]);
         assert_eq!(read(12, &[0xff, 0xff, 0xff, 0xff], 1), [4_294_967_295]);
-        let (all, uint64) = ([0xff; 8], Narrow::of(13).unwrap());
-        let marked = |bytes: &[u8]| uint64.marked(&uint64.tensor(&[1], bytes));
-        assert!(std::ptr::eq(marked(&all), &OPEN_UINT64));
-        assert!(std::ptr::eq(
-            marked(&[0xff, 0, 0, 0, 0, 0, 0, 0x7f]),
-            uint64
-        ));
+        let (large, kind) = Narrow::of(13).unwrap().tensor(&[1], &[0xff; 8]);
+        assert_eq!(large.get_i64(0), -1);
+        assert!(std::ptr::eq(kind, &OPEN_UINT64));
     }
 }

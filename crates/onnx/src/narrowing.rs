@@ -59,7 +59,10 @@ pub(crate) fn narrowed(
     saturate: bool,
 ) -> Result<ValueId, Problem> {
     let (y, kind) = match (float8_of(kind.number), kind.number) {
-        (Some(float), _) => (rounded(n, x, &float, saturate)?, kind),
+        (Some(float), _) => {
+            let x = widened(n, x, DType::F64)?;
+            (rounded(n, x, &float, saturate)?, kind)
+        }
         (None, 13) => unsigned_64(n, x, kind)?,
         (None, 4 | 5 | 12) => (wrapped(n, x, kind)?, kind),
         // The documentation rounds to such a number, where a cast to others cuts off.
@@ -83,50 +86,15 @@ pub(crate) fn narrowed(
 
 /// A value of a marked type cast to a type of this crate's tensors.
 pub(crate) fn widened(n: &mut NodeImport, x: ValueId, to: DType) -> Result<ValueId, Problem> {
-    match (is_open(n, x) && to.is_float(), n.dtype(x) == to) {
+    let open = n
+        .narrow
+        .get(&x)
+        .is_some_and(|k| std::ptr::eq(*k, &OPEN_UINT64));
+    match (open && to.is_float(), n.dtype(x) == to) {
         (true, _) => float_of_unsigned(n, x, to),
         (false, true) => n.emit(Op::Identity, &[x]),
         (false, false) => n.cast(x, to),
     }
-}
-
-fn is_open(n: &NodeImport, x: ValueId) -> bool {
-    let kind = n.narrow.get(&x);
-    kind.is_some_and(|k| std::ptr::eq(*k, &OPEN_UINT64))
-}
-
-/// What was computed from the bits of `x`, with as many bits as the type of `x` has.
-pub(crate) fn in_width_of(n: &mut NodeImport, x: ValueId, y: ValueId) -> Result<ValueId, Problem> {
-    let Some(kind) = n.narrow.get(&x).copied() else {
-        return Ok(y);
-    };
-    let (y, kind) = match kind.number {
-        13 => (y, &OPEN_UINT64),
-        _ => (wrapped(n, y, kind)?, kind),
-    };
-    n.narrow.insert(y, kind);
-    Ok(y)
-}
-
-/// `x` without its `by` lowest bits; zeros come in where `x` is unsigned.
-pub(crate) fn shifted_right(
-    n: &mut NodeImport,
-    x: ValueId,
-    by: ValueId,
-) -> Result<ValueId, Problem> {
-    if !is_open(n, x) {
-        return n.binary(Binary::ShiftRight, x, by);
-    }
-    // Only the first shift brings in a sign.
-    let (zero, one) = (n.number(0), n.number(1));
-    let positive = n.number(i64::MAX);
-    let half = n.binary(Binary::ShiftRight, x, one)?;
-    let half = n.binary(Binary::BitAnd, half, positive)?;
-    let rest = n.binary(Binary::Sub, by, one)?;
-    let rest = n.binary(Binary::Max, rest, zero)?;
-    let shifted = n.binary(Binary::ShiftRight, half, rest)?;
-    let stays = n.binary(Binary::Equal, by, zero)?;
-    n.emit(Op::Where, &[stays, x, shifted])
 }
 
 /// The low bits, read as the type reads them.

@@ -2,10 +2,11 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    attention as a, composite as c, contract as k, cumulative as u, elementwise as e, experts as b,
-    fused as f, grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m,
-    norm as n, qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y,
-    resize as i, select as h, sequence as j, shapes as s, spectrum as z, windows as w,
+    attention as a, bits, bnb, composite as c, contract as k, cumulative as u, elementwise as e,
+    experts as b, fused as f, grouped as v, image as g, indexing as x, linear as l, losses as o,
+    movement as m, norm as n, qlinear as d, quantized as q, recurrent as t, reduce as r,
+    regions as y, resize as i, select as h, sequence as j, shapes as s, spectrum as z,
+    windows as w,
 };
 
 /// An importable ONNX operator.
@@ -50,6 +51,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Attention", a::attention),
     standard("AveragePool", w::average_pool),
     standard("BatchNormalization", n::batch_norm),
+    standard("BitCast", bits::bit_cast),
     standard("BitShift", e::bit_shift),
     standard("BitwiseAnd", e::bit_and),
     standard("BitwiseNot", e::bit_not),
@@ -224,6 +226,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("Attention", f::microsoft_attention),
     microsoft("BiasGelu", f::bias_gelu),
     microsoft("CDist", c::distances),
+    microsoft("DynamicQuantizeLSTM", t::dynamic_quantize_lstm),
     microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
     microsoft("ExpandDims", m::expand_dims),
@@ -237,6 +240,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("GridSample", g::grid_sample),
     microsoft("GroupQueryAttention", v::group_query_attention),
     microsoft("Inverse", y::inverse),
+    microsoft("MatMulBnb4", bnb::matmul),
     microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
     microsoft("MatMulNBits", d::matmul_n_bits),
     microsoft("MoE", b::moe),

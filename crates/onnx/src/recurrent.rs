@@ -7,6 +7,7 @@
 
 use crate::composite::{above, exp_minus_1, scalar, scaled, soft_plus};
 use crate::node::{Imported, NodeImport, Problem};
+use crate::quantized::{Along, by_own_range, dequantized};
 use graph::ValueId;
 use graph::ops::{Binary, Concat, Op, Slice, Split, Transpose, Unary};
 use tensor::{DType, Tensor};
@@ -152,6 +153,8 @@ struct Direction {
     linear_before_reset: bool,
     batch: usize,
     hidden: usize,
+    /// As of [`Sizes`].
+    bytes: bool,
     /// The recurrent weights of some gates, from the first on, ready for [`product`].
     recurrent: Vec<(ValueId, usize)>,
     /// Of a GRU: the bias of the recurrent product.
@@ -168,15 +171,65 @@ struct State {
 }
 
 pub(crate) fn lstm(n: &mut NodeImport) -> Imported {
-    recurrent(n, Cell::Lstm)
+    recurrent(n, Cell::Lstm, false)
+}
+
+/// An LSTM with weights of bytes, [directions, inputs, gates * hidden], and products of bytes: the whole sequence is
+/// quantised by its range, and so is each hidden state.
+pub(crate) fn dynamic_quantize_lstm(n: &mut NodeImport) -> Imported {
+    let given = n.inputs.clone();
+    for (i, scale) in [(1, 8), (2, 10)] {
+        let weights = n.input(i)?;
+        let weights = floats_of_bytes(n, weights, [n.input(scale)?, n.input(scale + 1)?])?;
+        n.inputs[i] = Some(transposed(n, weights, &[0, 2, 1])?);
+    }
+    let results = recurrent(n, Cell::Lstm, true);
+    n.inputs = given;
+    results
+}
+
+/// What weights stand for, of scales and zero points for each direction, or for each direction and column.
+fn floats_of_bytes(
+    n: &mut NodeImport,
+    weights: ValueId,
+    steps: [ValueId; 2],
+) -> Result<ValueId, Problem> {
+    let [directions, _, columns] = n.shape(weights)[..] else {
+        return Problem::unsupported(format!("weights {}", n.ty(weights)));
+    };
+    let mut spread = |v: ValueId| {
+        let shape = match n.shape(v)[..] {
+            [d] if d == directions => vec![d, 1, 1],
+            [d, c] if [d, c] == [directions, columns] => vec![d, 1, c],
+            _ => {
+                return Problem::unsupported(format!(
+                    "a scale or zero point {} of weights {}",
+                    n.ty(v),
+                    n.ty(weights)
+                ));
+            }
+        };
+        let v = n.cast(v, DType::F32)?;
+        n.reshape(v, shape)
+    };
+    let [scale, zero] = [spread(steps[0])?, spread(steps[1])?];
+    let numbers = n.widened(weights, DType::F32)?;
+    let numbers = n.binary(Binary::Sub, numbers, zero)?;
+    n.binary(Binary::Mul, numbers, scale)
+}
+
+/// The numbers that bytes can hold of `x`, quantised by its range.
+fn by_bytes(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let [bytes, scale, zero] = by_own_range(n, x)?;
+    dequantized(n, bytes, (scale, Some(zero)), Along::axis(-1))
 }
 
 pub(crate) fn gru(n: &mut NodeImport) -> Imported {
-    recurrent(n, Cell::Gru)
+    recurrent(n, Cell::Gru, false)
 }
 
 pub(crate) fn rnn(n: &mut NodeImport) -> Imported {
-    recurrent(n, Cell::Rnn)
+    recurrent(n, Cell::Rnn, false)
 }
 
 fn transposed(n: &mut NodeImport, x: ValueId, perm: &[usize]) -> Result<ValueId, Problem> {
@@ -231,6 +284,8 @@ struct Sizes {
     batch: usize,
     hidden: usize,
     directions: usize,
+    /// Whether inputs and states are quantised before they are multiplied.
+    bytes: bool,
 }
 
 fn sizes(n: &NodeImport, cell: Cell, x: ValueId, directions: usize) -> Result<Sizes, Problem> {
@@ -247,7 +302,7 @@ fn sizes(n: &NodeImport, cell: Cell, x: ValueId, directions: usize) -> Result<Si
     if given != hidden as i64 {
         return Problem::unsupported(format!("hidden_size={given} with R {}", n.ty(r)));
     }
-    if shape.contains(&0) || hidden == 0 {
+    if batch == 0 || inputs == 0 || hidden == 0 {
         return Problem::unsupported(format!("its input {} is empty", n.ty(x)));
     }
     // Every step is written out.
@@ -257,10 +312,11 @@ fn sizes(n: &NodeImport, cell: Cell, x: ValueId, directions: usize) -> Result<Si
         batch,
         hidden,
         directions,
+        bytes: false,
     })
 }
 
-fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
+fn recurrent(n: &mut NodeImport, cell: Cell, bytes: bool) -> Imported {
     let batch_first = n.attributes.flag("layout", false)?;
     let swap = |n: &mut NodeImport, x: ValueId| match batch_first {
         true => transposed(n, x, &[1, 0, 2]),
@@ -277,7 +333,10 @@ fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
         "bidirectional" => &[false, true],
         other => return Problem::unsupported(format!("direction=`{other}`")),
     };
-    let s = sizes(n, cell, x, reverse.len())?;
+    let s = Sizes {
+        bytes,
+        ..sizes(n, cell, x, reverse.len())?
+    };
     let activations = activations(n, cell, s.directions)?;
     let lengths = lengths(n, &s)?;
     let mut initial = Vec::new();
@@ -290,6 +349,9 @@ fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
         };
         check(n, "initial state", state, &zeros)?;
         initial.push(state);
+    }
+    if s.steps == 0 {
+        return without_steps(n, &s, batch_first, &initial);
     }
     let mut all: [Vec<ValueId>; 3] = Default::default();
     for (d, reverse) in reverse.iter().enumerate() {
@@ -317,6 +379,38 @@ fn recurrent(n: &mut NodeImport, cell: Cell) -> Imported {
         });
     }
     results.truncate(if cell == Cell::Lstm { 3 } else { 2 });
+    Ok(results)
+}
+
+/// Of no step: no hidden states, and the initial states as the last ones.
+fn without_steps(
+    n: &mut NodeImport,
+    s: &Sizes,
+    batch_first: bool,
+    initial: &[ValueId],
+) -> Imported {
+    // What the steps would be made of is not read.
+    (3..n.inputs.len()).for_each(|i| _ = n.optional(i));
+    n.attributes.ignore(&[
+        "activation_alpha",
+        "activation_beta",
+        "activations",
+        "clip",
+        "input_forget",
+        "linear_before_reset",
+    ]);
+    let none = match batch_first {
+        false => [0, s.directions, s.batch, s.hidden],
+        true => [s.batch, 0, s.directions, s.hidden],
+    };
+    let none = Tensor::zeros(n.dtype(initial[0]), &none);
+    let mut results = vec![n.model.add_result(&n.name, none)];
+    for state in initial {
+        results.push(match batch_first {
+            true => transposed(n, *state, &[1, 0, 2])?,
+            false => *state,
+        });
+    }
     Ok(results)
 }
 
@@ -399,6 +493,7 @@ fn direction(
         linear_before_reset,
         batch: s.batch,
         hidden,
+        bytes: s.bytes,
         recurrent,
         reset_bias,
         peepholes,
@@ -427,7 +522,10 @@ fn project(
     s: &Sizes,
 ) -> Result<Vec<ValueId>, Problem> {
     let inputs = n.shape(x)[2];
-    let rows = n.reshape(x, vec![s.steps * s.batch, inputs])?;
+    let mut rows = n.reshape(x, vec![s.steps * s.batch, inputs])?;
+    if s.bytes {
+        rows = by_bytes(n, rows)?;
+    }
     let w = transposed(n, w, &[1, 0])?;
     let mut all = n.emit(Op::MatMul, &[rows, w])?;
     if let Some(bias) = bias {
@@ -460,6 +558,10 @@ impl Direction {
     /// The product of a state with the recurrent weights of some gates.
     fn product(&self, n: &mut NodeImport, h: ValueId, which: usize) -> Result<ValueId, Problem> {
         let weights = self.recurrent[which].0;
+        let h = match self.bytes {
+            true => by_bytes(n, h)?,
+            false => h,
+        };
         if self.batch == 1 {
             return n.emit(Op::MatMul, &[h, weights]);
         }

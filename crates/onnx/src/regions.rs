@@ -1,5 +1,7 @@
 //! Importers of operators that sample images at computed places: regions and deformed windows.
 
+mod largest;
+
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
@@ -146,12 +148,6 @@ impl Align {
         let small = |v: i64| (1..1 << 12).contains(&v);
         if ratio != 0 && !small(ratio) {
             return Problem::unsupported(format!("sampling_ratio={ratio}"));
-        }
-        if ratio == 0 && largest {
-            return Problem::unsupported(
-                "mode=`max` with sampling_ratio=0: the regions' sizes decide of how many samples \
-                 a bin is the largest; export it with a fixed number, such as 2",
-            );
         }
         let rows = n.attributes.int("output_height", 1)?;
         let columns = n.attributes.int("output_width", 1)?;
@@ -377,7 +373,10 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let (image, regions, batch) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let align = Align::read(n, image, regions)?;
     let Some(ratio) = align.ratio else {
-        return Ok(vec![align.means(n, image, [regions, batch])?]);
+        return Ok(vec![match align.largest {
+            true => align.largest_products(n, image, [regions, batch])?,
+            false => align.means(n, image, [regions, batch])?,
+        }]);
     };
     let ([batches, channels, height, width], count) = (align.image, align.regions);
     let [[y, y_inside], [x, x_inside]] = align.places(n, regions, ratio)?;

@@ -1,6 +1,7 @@
 //! Importers of Resize and Upsample: how each axis is sampled.
 
 use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
 use graph::ops::{Binary, Filter, Line, Op, Resize, Rounding, Sampling, Scale, Unary};
 use tensor::DType;
 
@@ -222,7 +223,10 @@ fn emit(n: &mut NodeImport, op: Resize) -> Imported {
         return Ok(vec![x]);
     }
     let dtype = n.dtype(x);
-    if dtype.is_float() || op.filter != Filter::Linear || op.antialias {
+    if !dtype.is_float() && op.antialias && !matches!(op.filter, Filter::Nearest(_)) {
+        return Ok(vec![rounded_means(n, x, &op)?]);
+    }
+    if dtype.is_float() || op.filter != Filter::Linear {
         return Ok(vec![n.emit(Op::Resize(op), &[x])?]);
     }
     // Means of integers are cut to integers. What rounding took off a whole number is added before.
@@ -233,6 +237,35 @@ fn emit(n: &mut NodeImport, op: Resize) -> Imported {
     let little = n.binary(Binary::Mul, sign, little)?;
     let mean = n.binary(Binary::Add, mean, little)?;
     Ok(vec![n.cast(mean, dtype)?])
+}
+
+/// Means of integers over wide filters, rounded to integers after each axis, the last one first: the specification leaves
+/// the rounding open, and onnxruntime does so, as Pillow does.
+fn rounded_means(n: &mut NodeImport, x: ValueId, op: &Resize) -> Result<ValueId, Problem> {
+    let dtype = n.dtype(x);
+    let (min, max) = match dtype {
+        DType::U8 => (0.0, 255.0),
+        DType::I8 => (-128.0, 127.0),
+        DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        _ => return Problem::unsupported(format!("antialias of {dtype}")),
+    };
+    let half = n.filled(DType::F64, &[], 0.5)?;
+    let mut y = n.cast(x, DType::F64)?;
+    for axis in (0..op.axes.len()).rev().filter(|a| op.axes[*a].is_some()) {
+        let mut one = op.clone();
+        one.axes = vec![None; op.axes.len()];
+        one.axes[axis] = op.axes[axis];
+        y = n.emit(Op::Resize(one), &[y])?;
+        // Halves go away from 0.
+        let sign = n.unary(Unary::Sign, y)?;
+        let size = n.unary(Unary::Abs, y)?;
+        let size = n.binary(Binary::Add, size, half)?;
+        let size = n.unary(Unary::Floor, size)?;
+        y = n.binary(Binary::Mul, size, sign)?;
+        let (min, max) = (Some(min), Some(max));
+        y = n.unary(Unary::Clip { min, max }, y)?;
+    }
+    n.cast(y, dtype)
 }
 
 /// The words of ONNX for a resizing of a tensor of some shape: its mode, how positions are

@@ -38,7 +38,8 @@ pub(crate) fn check(n: &NodeImport, operator: &str) -> Result<(), Problem> {
     }
 }
 
-fn made(n: &mut NodeImport, values: Vec<ValueId>) -> Imported {
+/// A new sequence of these tensors.
+pub(crate) fn made(n: &mut NodeImport, values: Vec<ValueId>) -> Imported {
     n.model.take_values(1 + values.len())?;
     let stands = Tensor::zeros(DType::U8, &[0]);
     let v = n.model.add_result(&n.name, stands);

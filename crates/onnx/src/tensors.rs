@@ -36,13 +36,9 @@ pub fn dtype_of(data_type: i32) -> Result<DType, TensorError> {
 
 /// As [`dtype_of`], or the name alone of the type that has no counterpart.
 pub(crate) fn element_type(data_type: i32) -> Result<DType, String> {
-    const UNSUPPORTED: [(i32, &str); 18] = [
+    const UNSUPPORTED: [(i32, &str); 14] = [
         (0, "undefined"),
-        (4, "uint16"),
-        (5, "int16"),
         (8, "string"),
-        (12, "uint32"),
-        (13, "uint64"),
         (14, "complex64"),
         (15, "complex128"),
         (17, "float8e4m3fn"),
@@ -60,11 +56,15 @@ pub(crate) fn element_type(data_type: i32) -> Result<DType, String> {
         1 => DType::F32,
         2 => DType::U8,
         3 => DType::I8,
+        4 => DType::U16,
+        5 => DType::I16,
         6 => DType::I32,
         7 => DType::I64,
         9 => DType::Bool,
         10 => DType::F16,
         11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
         16 => DType::BF16,
         other => {
             let name = UNSUPPORTED
@@ -74,6 +74,25 @@ pub(crate) fn element_type(data_type: i32) -> Result<DType, String> {
             return Err(name.map_or_else(|| format!("number {other}"), str::to_string));
         }
     })
+}
+
+/// The number of `TensorProto.DataType`.
+pub(crate) fn data_type(d: DType) -> i32 {
+    match d {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::BF16 => 16,
+    }
 }
 
 /// Reads one serialised `TensorProto` (`.pb`): its name and value.
@@ -149,9 +168,8 @@ pub(crate) fn any_tensor_from(
             data.len()
         )));
     }
-    let tensor = narrow.tensor(&shape, &data);
-    let kind = narrow.marked(&tensor);
-    Ok((tensor, Some(kind)))
+    let (tensor, narrow) = narrow.tensor(&shape, &data);
+    Ok((tensor, Some(narrow)))
 }
 
 fn bytes_of(numbers: impl Iterator<Item = u64>, narrow: &Narrow) -> AlignedBytes {
@@ -207,6 +225,16 @@ fn listed(proto: &TensorProto, dtype: DType, field: &str) -> Result<AlignedBytes
         (DType::I64, "int64_data") => bytes(&proto.int64_data, i64::to_le_bytes),
         (DType::I32, "int32_data") => bytes(ints, i32::to_le_bytes),
         (DType::F16 | DType::BF16, "int32_data") => {
+            within(0, i32::from(u16::MAX))?;
+            bytes(ints, |v| (v as u16).to_le_bytes())
+        }
+        (DType::U32, "uint64_data") => bytes(&proto.uint64_data, |v| (v as u32).to_le_bytes()),
+        (DType::U64, "uint64_data") => bytes(&proto.uint64_data, u64::to_le_bytes),
+        (DType::I16, "int32_data") => {
+            within(i32::from(i16::MIN), i32::from(i16::MAX))?;
+            bytes(ints, |v| (v as i16).to_le_bytes())
+        }
+        (DType::U16, "int32_data") => {
             within(0, i32::from(u16::MAX))?;
             bytes(ints, |v| (v as u16).to_le_bytes())
         }

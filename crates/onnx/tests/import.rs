@@ -653,12 +653,18 @@ fn tensor_files_of_every_type() {
         ..Default::default()
     };
     assert_eq!(read(&doubles).unwrap(), Tensor::from_slice(&[1], &[0.1f64]));
+    let large = read(&raw(13, &[0xff; 16])).unwrap();
+    assert_eq!(large, Tensor::from_slice(&[2], &[u64::MAX; 2]));
+    let short = read(&ints(5, &[-32_768, 7])).unwrap();
+    assert_eq!(short, Tensor::from_slice(&[2], &[-32_768i16, 7]));
     assert!(
-        read(&raw(13, &[0; 16]))
+        read(&ints(4, &[65_536, 7]))
             .unwrap_err()
             .to_string()
-            .contains("uint64")
+            .contains("it holds 65536, which is not a value of type u16")
     );
+    let e = read(&raw(17, &[0; 2])).unwrap_err().to_string();
+    assert!(e.contains("float8e4m3fn"), "{e}");
     assert!(
         read(&raw(1, &[0; 7]))
             .unwrap_err()

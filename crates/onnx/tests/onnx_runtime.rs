@@ -1,4 +1,5 @@
-//! Single nodes against what ONNX Runtime computes: fused operators, and those that move elements.
+//! Single nodes against what ONNX Runtime computes: fused operators, those that move elements, and those that are written
+//! out in many.
 //! `onnx_runtime/write.py` writes the values.
 
 mod build_onnx;
@@ -155,6 +156,7 @@ fn cases() -> Vec<Case<'static>> {
     let texts = [
         include_str!("onnx_runtime/fused.txt"),
         include_str!("onnx_runtime/movement.txt"),
+        include_str!("onnx_runtime/written_out.txt"),
     ];
     let cases = texts.iter().flat_map(|t| t.split("case ").skip(1));
     cases.map(case).collect()

@@ -21,6 +21,7 @@ fn sigmoid(x: f64) -> f64 {
 struct Case {
     op: &'static str,
     gates: usize,
+    steps: usize,
     batch: usize,
     direction: &'static str,
     lengths: bool,
@@ -55,11 +56,11 @@ impl Case {
             |shape: &[usize], seed| fill_tensor(DType::F32, shape, Fill::Normal { std: 0.7 }, seed);
         let (d, rows) = (self.directions().len(), self.gates * HIDDEN);
         let lengths = (0..self.batch).map(|b| match self.lengths {
-            true => [3, 5, 1][b % 3],
-            false => STEPS,
+            true => [3, 5, 1][b % 3].min(self.steps),
+            false => self.steps,
         });
         Operands {
-            x: random(&[STEPS, self.batch, INPUTS], 1),
+            x: random(&[self.steps, self.batch, INPUTS], 1),
             w: random(&[d, rows, INPUTS], 2),
             r: random(&[d, rows, HIDDEN], 3),
             b: random(&[d, 2 * rows], 4),
@@ -125,7 +126,7 @@ impl Case {
     /// Y, Y_h and Y_c, as without `layout`.
     fn expected(&self, o: &Operands) -> [Vec<f64>; 3] {
         let d = self.directions().len();
-        let mut y = vec![0.0; STEPS * d * self.batch * HIDDEN];
+        let mut y = vec![0.0; self.steps * d * self.batch * HIDDEN];
         let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
         for (i, reverse) in self.directions().iter().enumerate() {
             for b in 0..self.batch {
@@ -238,7 +239,7 @@ fn judge(case: Case) {
                 at / HIDDEN / case.batch,
             );
             match i {
-                0 => ((b * STEPS + k / d) * d + k % d) * HIDDEN + j,
+                0 => ((b * case.steps + k / d) * d + k % d) * HIDDEN + j,
                 _ => (b * d + k) * HIDDEN + j,
             }
         };
@@ -256,13 +257,14 @@ fn judge(case: Case) {
 #[test]
 fn recurrent_networks_follow_their_definitions() {
     for (op, gates) in [("LSTM", 4), ("GRU", 3), ("RNN", 1)] {
-        for batch in [1, 3] {
+        for (steps, batch) in [(STEPS, 1), (STEPS, 3), (0, 1), (0, 3)] {
             for direction in ["forward", "reverse", "bidirectional"] {
                 for options in 0..16 {
                     let on = |bit: u32| options >> bit & 1 == 1;
                     judge(Case {
                         op,
                         gates,
+                        steps,
                         batch,
                         direction,
                         lengths: on(0),
@@ -281,6 +283,7 @@ fn what_a_recurrent_network_lacks_is_said() {
     let case = Case {
         op: "GRU",
         gates: 3,
+        steps: STEPS,
         batch: 1,
         direction: "forward",
         lengths: false,

@@ -150,3 +150,69 @@ fn an_optional_is_what_it_holds() {
     let one = |v: f64| (vec![], vec![v]);
     assert_eq!(found, [one(1.0), one(0.0), one(2.0)]);
 }
+
+/// A body for each tensor of a sequence, with the tensor at its place of another one, and one that all share.
+#[test]
+fn a_body_maps_sequences() {
+    let body = GraphProto {
+        name: Some("body".into()),
+        input: ["a", "b", "all"].map(undeclared).to_vec(),
+        node: vec![
+            node("Mul", &["a", "b"], &["product"], vec![]),
+            node("ReduceSum", &["all"], &["whole"], vec![int("keepdims", 0)]),
+            node("Add", &["product", "whole"], &["sum"], vec![]),
+            node("Identity", &["b"], &["second"], vec![]),
+        ],
+        output: ["sum", "second"].map(undeclared).to_vec(),
+        ..Default::default()
+    };
+    let attribute = AttributeProto {
+        name: Some("body".into()),
+        g: Some(body),
+        r#type: Some(5),
+        ..Default::default()
+    };
+    let split =
+        |to: &str, size: &str| node("SplitToSequence", &["x", size], &[to], vec![int("axis", 0)]);
+    let map = |first: &str, second: &str, attribute: &AttributeProto| {
+        let inputs = [first, second, "x"];
+        node(
+            "SequenceMap",
+            &inputs,
+            &["mapped", "seconds"],
+            vec![attribute.clone()],
+        )
+    };
+    let constants = vec![scalar("two", 2), scalar("three", 3)];
+    let nodes = vec![
+        split("pairs", "two"),
+        map("pairs", "pairs", &attribute),
+        node(
+            "ConcatFromSequence",
+            &["mapped"],
+            &["y"],
+            vec![int("axis", 0)],
+        ),
+        node(
+            "ConcatFromSequence",
+            &["seconds"],
+            &["z"],
+            vec![int("axis", 0)],
+        ),
+    ];
+    let all = results(&model(nodes, &["y", "z"], constants.clone()));
+    // The sum of 0 to 11 is 66.
+    let squares: Vec<f64> = (0..12).map(|i| f64::from(i * i + 66)).collect();
+    assert_eq!(all[0], (vec![4, 3], squares));
+    assert_eq!(all[1].1, (0..12).map(f64::from).collect::<Vec<_>>());
+    let nodes = vec![
+        split("pairs", "two"),
+        node("SequenceConstruct", &["x"], &["one"], vec![]),
+        map("pairs", "one", &attribute),
+    ];
+    let e = import(&model(nodes, &["x"], constants)).unwrap_err();
+    assert!(
+        e.to_string().contains("its sequences have 2 and 1 tensors"),
+        "{e}"
+    );
+}

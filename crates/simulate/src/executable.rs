@@ -122,8 +122,8 @@ pub fn contents(dtype: DType, number: usize, elements: usize) -> Tensor {
         let step = ((i + 17 * number) % PERIOD) as i64;
         match dtype {
             DType::Bool => tensor.set_i64(i, step % 2),
-            DType::U8 | DType::I32 | DType::I64 => tensor.set_i64(i, step),
-            DType::I8 => tensor.set_i64(i, step - middle),
+            DType::I8 | DType::I16 => tensor.set_i64(i, step - middle),
+            dtype if !dtype.is_float() => tensor.set_i64(i, step),
             _ => tensor.set_f64(i, (step - middle) as f64 / PERIOD as f64),
         }
     }

@@ -287,13 +287,18 @@ impl Tensor {
             DType::Bool => f64::from(self.data[i]),
             DType::I32 => f64::from(self.as_slice::<i32>()[i]),
             DType::I64 => self.as_slice::<i64>()[i] as f64,
+            DType::I16 => f64::from(self.as_slice::<i16>()[i]),
+            DType::U16 => f64::from(self.as_slice::<u16>()[i]),
+            DType::U32 => f64::from(self.as_slice::<u32>()[i]),
+            DType::U64 => self.as_slice::<u64>()[i] as f64,
         }
     }
 
-    /// Element `i` (row-major) as i64; floats truncate towards zero and saturate.
+    /// Element `i` (row-major) as i64; floats truncate towards zero and saturate, and u64 keeps its bits.
     pub fn get_i64(&self, i: usize) -> i64 {
         match self.dtype {
             DType::I64 => self.as_slice::<i64>()[i],
+            DType::U64 => self.as_slice::<u64>()[i] as i64,
             _ => self.get_f64(i) as i64,
         }
     }
@@ -311,6 +316,10 @@ impl Tensor {
             DType::Bool => self.data[i] = u8::from(v != 0.0),
             DType::I32 => self.as_mut_slice::<i32>()[i] = v as i32,
             DType::I64 => self.as_mut_slice::<i64>()[i] = v as i64,
+            DType::I16 => self.as_mut_slice::<i16>()[i] = v as i16,
+            DType::U16 => self.as_mut_slice::<u16>()[i] = v as u16,
+            DType::U32 => self.as_mut_slice::<u32>()[i] = v as u32,
+            DType::U64 => self.as_mut_slice::<u64>()[i] = v as u64,
         }
     }
 
@@ -321,6 +330,10 @@ impl Tensor {
             DType::U8 => self.as_mut_slice::<u8>()[i] = v as u8,
             DType::I32 => self.as_mut_slice::<i32>()[i] = v as i32,
             DType::I64 => self.as_mut_slice::<i64>()[i] = v,
+            DType::I16 => self.as_mut_slice::<i16>()[i] = v as i16,
+            DType::U16 => self.as_mut_slice::<u16>()[i] = v as u16,
+            DType::U32 => self.as_mut_slice::<u32>()[i] = v as u32,
+            DType::U64 => self.as_mut_slice::<u64>()[i] = v as u64,
             _ => self.set_f64(i, v as f64),
         }
     }

@@ -20,6 +20,7 @@ _BF16 = 16
 _DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32), 2: np.dtype(np.uint8), 3: np.dtype(np.int8), 6: np.dtype(np.int32),
     7: np.dtype(np.int64), 9: np.dtype(np.bool_), 10: np.dtype(np.float16), 11: np.dtype(np.float64),
+    4: np.dtype(np.uint16), 5: np.dtype(np.int16), 12: np.dtype(np.uint32), 13: np.dtype(np.uint64),
     _BF16: np.dtype(np.uint16),
 }  # fmt: skip
 _NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}

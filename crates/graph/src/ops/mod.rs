@@ -206,6 +206,7 @@ impl Op {
     /// # Errors
     /// Says which operand or attribute does not fit, and why.
     pub fn infer(&self, operands: &[Option<&TensorType>]) -> Result<Vec<TensorType>, OpError> {
+        self.keep_stored(operands)?;
         let outputs = self.apply_rule(Operands(operands))?;
         for t in &outputs {
             if !t.is_possible() {
@@ -213,6 +214,32 @@ impl Op {
             }
         }
         Ok(outputs)
+    }
+
+    /// Refuses to compute with elements that are only stored.
+    fn keep_stored(&self, operands: &[Option<&TensorType>]) -> Result<(), OpError> {
+        let mut types = operands.iter().flatten().map(|t| t.dtype);
+        let whole = |d: DType| !d.is_float();
+        match self {
+            Op::Cast(to) if to.is_stored_only() => match types.find(|d| !whole(*d)) {
+                Some(d) => refuse(format!("casts only integers to {to}, not {d}")),
+                None => Ok(()),
+            },
+            Op::Cast(to) if whole(*to) => Ok(()),
+            Op::Identity
+            | Op::Where
+            | Op::Concat(_)
+            | Op::Split(_)
+            | Op::Slice(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Expand(_)
+            | Op::Gather(_) => Ok(()),
+            _ => match types.find(|d| d.is_stored_only()) {
+                Some(d) => refuse(format!("is not defined on {d}")),
+                None => Ok(()),
+            },
+        }
     }
 
     fn apply_rule(&self, inputs: Operands) -> Result<Vec<TensorType>, OpError> {

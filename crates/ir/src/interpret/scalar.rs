@@ -41,12 +41,15 @@ fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// `v` modulo two to the width of an integer type.
+/// `v` modulo two to the width of an integer type. Values of u64 are held as their bits.
 pub(super) fn wrap(v: i64, dtype: DType) -> i64 {
     match dtype {
         DType::I8 => i64::from(v as i8),
         DType::U8 => i64::from(v as u8),
         DType::I32 => i64::from(v as i32),
+        DType::I16 => i64::from(v as i16),
+        DType::U16 => i64::from(v as u16),
+        DType::U32 => i64::from(v as u32),
         _ => v,
     }
 }
@@ -178,6 +181,10 @@ pub(super) fn float_to_int(v: f64, dtype: DType) -> i64 {
         DType::I8 => i64::from(v as i8),
         DType::U8 => i64::from(v as u8),
         DType::I32 => i64::from(v as i32),
+        DType::I16 => i64::from(v as i16),
+        DType::U16 => i64::from(v as u16),
+        DType::U32 => i64::from(v as u32),
+        DType::U64 => v as u64 as i64,
         _ => v as i64,
     }
 }

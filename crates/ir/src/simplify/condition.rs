@@ -12,6 +12,9 @@ pub(super) fn normalize_less(e: &Expr, r: &Ranges) -> Option<Expr> {
     if !matches!(op, BinaryOp::Lt | BinaryOp::Le) || !(is_index(a) || is_index(b)) {
         return None;
     }
+    if takes_bits(a) || takes_bits(b) {
+        return None;
+    }
     let s = Sum::of(a).add(&Sum::of(b), -1);
     if let Some(i) = s.bounds(r) {
         let limit = i64::from(op == BinaryOp::Le);
@@ -40,6 +43,17 @@ pub(super) fn normalize_less(e: &Expr, r: &Ranges) -> Option<Expr> {
             .add(&Sum::constant(right.checked_neg()?), 1)
             .to_expr()
             .lt(negative.to_expr())
+    })
+}
+
+/// Whether single bits are computed with: such numbers are no indices, and may be the greatest one, which has no next.
+fn takes_bits(e: &Expr) -> bool {
+    use BinaryOp::{BitAnd, BitOr, BitXor, Shl, Shr};
+    e.any(&|e| {
+        matches!(
+            e.kind(),
+            ExprKind::Binary(BitAnd | BitOr | BitXor | Shl | Shr, ..)
+        )
     })
 }
 

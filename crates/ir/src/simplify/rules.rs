@@ -114,6 +114,9 @@ fn wrapped(v: i64, d: DType) -> Expr {
         DType::I8 => i64::from(v as i8),
         DType::U8 => i64::from(v as u8),
         DType::I32 => i64::from(v as i32),
+        DType::I16 => i64::from(v as i16),
+        DType::U16 => i64::from(v as u16),
+        DType::U32 => i64::from(v as u32),
         _ => v,
     };
     ExprKind::Int(v, d).into()

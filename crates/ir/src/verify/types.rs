@@ -178,7 +178,7 @@ impl Check<'_> {
                     self.expect(a, DType::Bool);
                     DType::Bool
                 }
-                UnaryOp::Neg | UnaryOp::Abs => self.operand(a, |d| d != DType::Bool, "a number"),
+                UnaryOp::Neg | UnaryOp::Abs => self.operand(a, computes, "a number"),
                 UnaryOp::Bits => {
                     self.expect(a, DType::F32);
                     DType::I32
@@ -193,7 +193,13 @@ impl Check<'_> {
                 d
             }
             ExprKind::Cast(d, a) => {
-                self.dtype(a);
+                let found = self.dtype(a);
+                if found.is_float() && d.is_stored_only() {
+                    self.mismatch(a, "an integer", found);
+                }
+                if found.is_stored_only() && d.is_float() {
+                    self.mismatch(a, "a type to compute with", found);
+                }
                 *d
             }
         }
@@ -218,7 +224,7 @@ impl Check<'_> {
             | BinaryOp::Div
             | BinaryOp::FloorDiv
             | BinaryOp::FloorMod
-            | BinaryOp::Pow => self.operand(a, |d| d != DType::Bool, "a number"),
+            | BinaryOp::Pow => self.operand(a, computes, "a number"),
             BinaryOp::BitAnd
             | BinaryOp::BitOr
             | BinaryOp::BitXor
@@ -229,7 +235,10 @@ impl Check<'_> {
             | BinaryOp::Eq
             | BinaryOp::Ne
             | BinaryOp::Lt
-            | BinaryOp::Le => self.dtype(a),
+            | BinaryOp::Le => {
+                let orders = |d: DType| !d.is_stored_only();
+                self.operand(a, orders, "a type to compute with")
+            }
         };
         self.expect(b, left);
         if op.is_comparison() || op.is_logical() {
@@ -240,12 +249,20 @@ impl Check<'_> {
     }
 }
 
+fn computes(dtype: DType) -> bool {
+    dtype.is_float() || dtype.is_int()
+}
+
 fn holds(v: i64, dtype: DType) -> bool {
     match dtype {
         DType::I8 => i8::try_from(v).is_ok(),
         DType::U8 => u8::try_from(v).is_ok(),
         DType::I32 => i32::try_from(v).is_ok(),
-        DType::I64 => true,
+        DType::I16 => i16::try_from(v).is_ok(),
+        DType::U16 => u16::try_from(v).is_ok(),
+        DType::U32 => u32::try_from(v).is_ok(),
+        // Values of u64 are held as their bits.
+        DType::I64 | DType::U64 => true,
         DType::Bool => v == 0 || v == 1,
         _ => false,
     }

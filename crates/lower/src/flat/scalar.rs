@@ -59,6 +59,9 @@ fn int(v: i64, d: DType) -> Value {
         DType::I8 => i64::from(v as i8),
         DType::U8 => i64::from(v as u8),
         DType::I32 => i64::from(v as i32),
+        DType::I16 => i64::from(v as i16),
+        DType::U16 => i64::from(v as u16),
+        DType::U32 => i64::from(v as u32),
         DType::Bool => i64::from(v != 0),
         _ => v,
     };
@@ -213,6 +216,10 @@ pub(crate) fn cast(to: DType, a: Value) -> Value {
             DType::I8 => int(i64::from(v as i8), to),
             DType::U8 => int(i64::from(v as u8), to),
             DType::I32 => int(i64::from(v as i32), to),
+            DType::I16 => int(i64::from(v as i16), to),
+            DType::U16 => int(i64::from(v as u16), to),
+            DType::U32 => int(i64::from(v as u32), to),
+            DType::U64 => int(v as u64 as i64, to),
             _ => int(v as i64, to),
         },
     }

@@ -11,6 +11,7 @@ use crate::attributes::Attributes;
 use crate::error::ImportError;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
+use crate::sequence;
 use crate::tensors::any_tensor_from;
 use graph::ops::{Concat, Op, Split};
 use graph::{Exceeded, Model, ValueId};
@@ -22,7 +23,7 @@ use tensor::Tensor;
 const MOST_OPEN_TRIPS: i64 = 4096;
 
 /// Operators with graphs as attributes.
-pub(super) const OPERATORS: [&str; 3] = ["If", "Loop", "Scan"];
+pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
 
 /// What defines a constant of a graph: the address of the initializer or node, which stays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +75,7 @@ impl Importer<'_> {
         let values = match node.op_type() {
             "If" => self.branch(node, &attributes, &inputs),
             "Loop" => self.iterate(node, &attributes, &inputs, name),
+            "SequenceMap" => self.map(node, &attributes, &inputs, name),
             _ if opset < 9 => refuse("it has the form of operator set 8"),
             _ => self.scan(node, &attributes, &inputs, name),
         }?;
@@ -442,6 +444,47 @@ impl Importer<'_> {
             state.extend(self.stacked(node, name, &list, output_axes[i])?);
         }
         Ok(state)
+    }
+
+    /// The body's values for each tensor of a sequence, with those at the same places of other sequences, and with
+    /// other tensors as they are.
+    fn map(
+        &mut self,
+        node: &NodeProto,
+        attributes: &Attributes,
+        inputs: &[Option<ValueId>],
+        name: &str,
+    ) -> Values {
+        let body = attributes.graph("body")?;
+        let all: Option<Vec<ValueId>> = inputs.iter().copied().collect();
+        let all = all.unwrap_or_default();
+        let lists: Vec<_> = all.iter().map(|v| self.sequences.get(v).cloned()).collect();
+        let Some(Some(first)) = lists.first() else {
+            return refuse("its first input is no sequence of tensors that the model makes");
+        };
+        let count = first.len();
+        if let Some(other) = lists.iter().flatten().find(|l| l.len() != count) {
+            return refuse(format!(
+                "its sequences have {count} and {} tensors",
+                other.len()
+            ));
+        }
+        let mut results = vec![Vec::with_capacity(count); body.output.len()];
+        for i in 0..count {
+            let own = |(v, list): (&ValueId, &Option<Vec<ValueId>>)| match list {
+                Some(list) => list[i],
+                None => *v,
+            };
+            let values: Vec<ValueId> = all.iter().zip(&lists).map(own).collect();
+            let values = self.inline(body, &values)?;
+            results.iter_mut().zip(values).for_each(|(r, v)| r.push(v));
+        }
+        let mut n = self.writer(node, name);
+        let mut made = Vec::with_capacity(results.len());
+        for values in results {
+            made.extend(sequence::made(&mut n, values)?);
+        }
+        Ok(made)
     }
 
     /// The elements along an axis, without it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what ONNX Runtime computes for single nodes: `fused.txt` and `movement.txt` beside this
+"""Writes what ONNX Runtime computes for single nodes: `fused.txt`, `movement.txt` and `written_out.txt` beside this
 file.
 
 usage: write.py
@@ -634,6 +634,68 @@ def movement():
     case("SpaceToDepth", "SpaceToDepth", lambda s: [s.f(1, 2, 4, 6)], blocksize=2, **standard)
 
 
+def bitsandbytes():
+    for kind in (0, 1):
+        for inputs, maps, block in ((6, 5, 16), (32, 3, 16), (7, 3, 64)):
+            count = inputs * maps
+            case(
+                f"MatMulBnb4_{kind}_{inputs}", "MatMulBnb4",
+                lambda s: [s.f(2, 3, inputs), Const(s.u8((count + 1) // 2)), Const(np.abs(s.f(-(-count // block))) + f32(0.5))],
+                K=inputs, N=maps, block_size=block, quant_type=kind,
+            )
+
+
+def recurrent():
+    for kind in ("u8", "i8"):
+        for columns in (False, True):
+            for directions, word in ((1, "forward"), (1, "reverse"), (2, "bidirectional")):
+                bytes_of = lambda s, *shape: Const(getattr(s, kind)(*shape))
+                shape = (directions, 16) if columns else (directions,)
+                zeros = lambda: Const(np.full(shape, 128 if kind == "u8" else 0, np.uint8 if kind == "u8" else np.int8))
+                steps = lambda s: Const(f32(s.rng.integers(1, 9, size=shape) / 1024))
+                # In one row, so that a state is quantised by its own range in either case.
+                case(
+                    f"DynamicQuantizeLSTM_{kind}_{word}" + ("_columns" if columns else ""), "DynamicQuantizeLSTM",
+                    lambda s: [s.f(3, 1, 5), bytes_of(s, directions, 5, 16), bytes_of(s, directions, 4, 16), Const(s.f(directions, 32)),
+                               None, s.f(directions, 1, 4, scale=0.25), s.f(directions, 1, 4, scale=0.25), None,
+                               steps(s), zeros(), steps(s), zeros()],
+                    results=3, hidden_size=4, direction=word,
+                )
+
+
+def resized():
+    # The runtime cuts i8 to 0 between the axes.
+    for kind in ("u8", "i32"):
+        for mode in ("linear", "cubic"):
+            for scales in ([1.0, 1.0, 0.5, 0.625], [1.0, 1.0, 0.75, 0.25], [1.0, 1.0, 0.5, 1.0], [1.0, 1.0, 2.0, 0.5]):
+                case(
+                    f"Resize_{kind}_{mode}_" + "_".join(map(str, scales[2:])), "Resize",
+                    lambda s: [s.u8(1, 2, 8, 8) if kind == "u8" else 1000 * s.i8(1, 2, 8, 8).astype(np.int32), None, Const(f32(scales))],
+                    mode=mode, antialias=1, domain="", version=19,
+                )
+
+
+def regions():
+    def boxes(s, count):
+        corners = np.sort(s.rng.integers(-40, 200, size=(count, 2, 2)), axis=1) / 8
+        corners = corners.reshape(count, 4)
+        return corners.astype(np.float32)
+
+    for mode in ("avg", "max"):
+        for places in ("half_pixel", "output_half_pixel"):
+            for sign, word in ((1, "positive"), (-1, "negative"), (0, "both")):
+                def operands(s):
+                    image = s.f(2, 2, 11, 9)
+                    image = image if sign == 0 else sign * np.abs(image)
+                    return [image, boxes(s, 6), i64(s.rng.integers(0, 2, size=6))]
+
+                case(
+                    f"RoiAlign_{mode}_{places}_{word}", "RoiAlign", operands,
+                    mode=mode, coordinate_transformation_mode=places, output_height=3, output_width=2, sampling_ratio=0,
+                    spatial_scale=0.5, domain="", version=16,
+                )
+
+
 def write(name, parts):
     LINES.clear()
     for part in parts:
@@ -645,6 +707,7 @@ def main():
     fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized, experts)
     write("fused.txt", fused)
     write("movement.txt", (movement,))
+    write("written_out.txt", (bitsandbytes, recurrent, resized, regions))
 
 
 main()

@@ -81,13 +81,15 @@ fn read_as(p: &Program, b: BufferId) -> Result<DType, String> {
 
 /// Whether every number of a type is one of the wider type `to`.
 fn holds(to: DType, from: DType) -> bool {
-    use DType::{BF16, Bool, F16, F32, F64, I8, I32, I64, U8};
+    use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
     match from {
         F16 | BF16 => matches!(to, F32 | F64),
         F32 => to == F64,
         I8 | U8 => matches!(to, F16 | F32 | F64 | I32 | I64),
+        I16 | U16 => matches!(to, I32 | I64),
+        U32 => to == I64,
         I32 => matches!(to, F64 | I64),
         Bool => to != Bool,
-        F64 | I64 => false,
+        F64 | I64 | U64 => false,
     }
 }

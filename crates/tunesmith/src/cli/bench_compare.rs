@@ -90,6 +90,10 @@ fn numpy_type(dtype: DType) -> Result<&'static str> {
         DType::U8 => "uint8",
         DType::I32 => "int32",
         DType::I64 => "int64",
+        DType::I16 => "int16",
+        DType::U16 => "uint16",
+        DType::U32 => "uint32",
+        DType::U64 => "uint64",
         DType::Bool => "bool",
         DType::BF16 => {
             return Err(

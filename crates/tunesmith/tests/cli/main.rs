@@ -10,6 +10,7 @@ mod errors;
 mod executables;
 mod explained;
 mod howto;
+mod integers;
 mod limits;
 mod measuring;
 mod outputs;
