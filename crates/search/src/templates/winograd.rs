@@ -361,8 +361,7 @@ impl Form<'_> {
         let y = d.tiles("y", rows, &[rows / lines / shape.0, shape.0, lines], 4);
         let wanted = [columns / width / shape.1, shape.1, width];
         let x = d.tiles("x", columns, &wanted, self.registers().most_rows());
-        // Beyond the last level a block would come from memory twice.
-        let share = self.target.llc_bytes as i64 / i64::from(self.target.threads);
+        let share = self.most_bytes();
         let default = shape.0 * lines * shape.1 * width;
         let block = [y.part(1), y.part(2), x.part(1), x.part(2)];
         d.limit(
@@ -432,15 +431,20 @@ impl Form<'_> {
         taps[0] * taps[1] * channels * DType::F32.size() as i64
     }
 
+    /// Of transformed tiles that a block may have: beyond the last level they would come from memory twice.
+    fn most_bytes(&self) -> i64 {
+        self.target.llc_bytes as i64 / i64::from(self.target.threads.max(1))
+    }
+
     /// Rows and columns of register tiles of a block with which the fused form takes the least time; of equal ones the
     /// largest.
     fn block_of_tiles(&self, rows: i64, columns: i64, inner: ImageTile) -> (i64, i64) {
         let divisors = |n: i64| (1..=n).filter(move |d| n % d == 0);
         let all =
             divisors(columns).flat_map(|outer| divisors(rows).map(move |lines| (lines, outer)));
-        let cycles = |&(lines, outer): &(i64, i64)| {
-            self.fused_cycles(lines * outer * inner.lines * inner.columns)
-        };
+        let tiles = |&(lines, outer): &(i64, i64)| lines * outer * inner.lines * inner.columns;
+        let all = all.filter(|b| tiles(b) * self.tile_bytes() <= self.most_bytes());
+        let cycles = |b: &(i64, i64)| self.fused_cycles(tiles(b));
         let larger = |a: &(i64, i64), b: &(i64, i64)| (b.0 * b.1, b.1).cmp(&(a.0 * a.1, a.1));
         let best = all.min_by(|a, b| cycles(a).total_cmp(&cycles(b)).then(larger(a, b)));
         best.unwrap_or((1, 1))
