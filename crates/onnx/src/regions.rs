@@ -1,7 +1,9 @@
 //! Importers of operators that sample images at computed places: regions and deformed windows.
 
 mod largest;
+mod near;
 
+use self::near::NEAR;
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
@@ -214,61 +216,19 @@ impl Align {
 
     /// Along one axis, what share each pixel has in the mean of a bin's samples:
     /// [regions, bins, size].
-    ///
-    /// A bin has as many samples as it has pixels, rounded up. A region may be larger than the image, so nothing
-    /// bounds their number. But only a few of them lie within a pixel of any one pixel, and only these are added up:
-    /// two of a bin of at least `NEAR` samples are more than 5/6 of a pixel apart.
     fn shares(
         &self,
         n: &mut NodeImport,
-        [low, high]: [ValueId; 2],
+        ends: [ValueId; 2],
         axis: usize,
     ) -> Result<ValueId, Problem> {
-        const NEAR: usize = 6;
-        let (bins, size, dtype) = (self.bins[axis], self.image[2 + axis], n.dtype(low));
-        n.take_elements(&[self.regions, bins, size, NEAR])?;
-        let mut extent = n.binary(Binary::Sub, high, low)?;
-        if !self.half_pixel {
-            extent = with(n, Binary::Max, extent, 1.0)?;
-        }
-        let of_region = vec![self.regions, 1, 1];
-        let (low, extent) = (
-            n.reshape(low, of_region.clone())?,
-            n.reshape(extent, of_region)?,
-        );
-        let bin = with(n, Binary::Div, extent, bins as f64)?;
-        let count = n.unary(Unary::Ceil, bin)?;
-        let divisor = with(n, Binary::Max, count, 1.0)?;
-        let step = n.binary(Binary::Div, bin, divisor)?;
-        let index = counting(n, bins, 1, 3, 0)?;
-        let index = n.cast(index, dtype)?;
-        let start = n.binary(Binary::Mul, index, bin)?;
-        let start = n.binary(Binary::Add, low, start)?;
-        let pixel = counting(n, size, 2, 3, 0)?;
-        let pixel = n.cast(pixel, dtype)?;
-        // The first sample that may be within a pixel of this one, and no later one than leaves `NEAR` of them.
-        let before = with(n, Binary::Sub, pixel, 1.0)?;
-        let before = n.binary(Binary::Sub, before, start)?;
-        let apart = with(n, Binary::Max, step, 0.5)?;
-        let first = n.binary(Binary::Div, before, apart)?;
-        let first = with(n, Binary::Sub, first, 0.5)?;
-        let first = n.unary(Unary::Floor, first)?;
-        let last = with(n, Binary::Sub, count, NEAR as f64)?;
-        let first = n.binary(Binary::Min, first, last)?;
-        let first = with(n, Binary::Max, first, 0.0)?;
-        let zero = scalar(n, first, 0.0)?;
-        let mut sum = zero;
+        let near = self.near(n, ends, axis)?;
+        let mut sum = near.zero;
         for i in 0..NEAR {
-            let sample = with(n, Binary::Add, first, i as f64)?;
-            let exists = n.binary(Binary::Less, sample, count)?;
-            let middle = with(n, Binary::Add, sample, 0.5)?;
-            let offset = n.binary(Binary::Mul, middle, step)?;
-            let place = n.binary(Binary::Add, start, offset)?;
-            let share = share_of(n, [place, pixel], size)?;
-            let share = n.emit(Op::Where, &[exists, share, zero])?;
+            let share = near.share(n, i)?;
             sum = n.binary(Binary::Add, sum, share)?;
         }
-        n.binary(Binary::Div, sum, divisor)
+        n.binary(Binary::Div, sum, near.divisor)
     }
 
     /// The means of samples whose number the regions' sizes say: a product along y with the shares of the pixels, and one

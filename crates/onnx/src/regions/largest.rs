@@ -4,15 +4,12 @@
 //! not negative the largest shares decide, of a negative one the least, along y and x apart: so the largest along y is
 //! found first. A product is 0 where a sample is outside of the image, or exactly at a pixel: the next one has no share.
 
-use super::{Align, scalar, share_of, with};
-use crate::indexing::counting;
+use super::near::NEAR;
+use super::{Align, scalar, with};
 use crate::node::{NodeImport, Problem};
 use graph::ValueId;
-use graph::ops::{Binary, Gather, Op, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, Gather, Op, Reduce, ReduceKind};
 use tensor::DType;
-
-/// Samples within a pixel of any one pixel, at most (see [`Align::shares`]).
-const NEAR: usize = 6;
 
 /// Of the samples along one axis.
 struct Shares {
@@ -45,52 +42,15 @@ impl Align {
     fn shares_of_largest(
         &self,
         n: &mut NodeImport,
-        [low, high]: [ValueId; 2],
+        ends: [ValueId; 2],
         axis: usize,
     ) -> Result<Shares, Problem> {
-        let (bins, size, dtype) = (self.bins[axis], self.image[2 + axis], n.dtype(low));
-        n.take_elements(&[self.regions, bins, size, NEAR])?;
-        let mut extent = n.binary(Binary::Sub, high, low)?;
-        if !self.half_pixel {
-            extent = with(n, Binary::Max, extent, 1.0)?;
-        }
-        let of_region = vec![self.regions, 1, 1];
-        let (low, extent) = (
-            n.reshape(low, of_region.clone())?,
-            n.reshape(extent, of_region)?,
-        );
-        let bin = with(n, Binary::Div, extent, bins as f64)?;
-        let count = n.unary(Unary::Ceil, bin)?;
-        let divisor = with(n, Binary::Max, count, 1.0)?;
-        let step = n.binary(Binary::Div, bin, divisor)?;
-        let index = counting(n, bins, 1, 3, 0)?;
-        let index = n.cast(index, dtype)?;
-        let start = n.binary(Binary::Mul, index, bin)?;
-        let start = n.binary(Binary::Add, low, start)?;
-        let pixel = counting(n, size, 2, 3, 0)?;
-        let pixel = n.cast(pixel, dtype)?;
-        let before = with(n, Binary::Sub, pixel, 1.0)?;
-        let before = n.binary(Binary::Sub, before, start)?;
-        let apart = with(n, Binary::Max, step, 0.5)?;
-        let first = n.binary(Binary::Div, before, apart)?;
-        let first = with(n, Binary::Sub, first, 0.5)?;
-        let first = n.unary(Unary::Floor, first)?;
-        let last = with(n, Binary::Sub, count, NEAR as f64)?;
-        let first = n.binary(Binary::Min, first, last)?;
-        let first = with(n, Binary::Max, first, 0.0)?;
-        let place = |n: &mut NodeImport, sample: ValueId| {
-            let middle = with(n, Binary::Add, sample, 0.5)?;
-            let offset = n.binary(Binary::Mul, middle, step)?;
-            n.binary(Binary::Add, start, offset)
-        };
-        let (zero, far) = (scalar(n, first, 0.0)?, scalar(n, first, f64::INFINITY)?);
+        let near = self.near(n, ends, axis)?;
+        let zero = near.zero;
+        let far = scalar(n, zero, f64::INFINITY)?;
         let (mut least, mut greatest) = (far, zero);
         for i in 0..NEAR {
-            let sample = with(n, Binary::Add, first, i as f64)?;
-            let exists = n.binary(Binary::Less, sample, count)?;
-            let place = place(n, sample)?;
-            let share = share_of(n, [place, pixel], size)?;
-            let share = n.emit(Op::Where, &[exists, share, zero])?;
+            let share = near.share(n, i)?;
             greatest = n.binary(Binary::Max, greatest, share)?;
             let is_part = n.binary(Binary::Greater, share, zero)?;
             let share = n.emit(Op::Where, &[is_part, share, far])?;
@@ -98,13 +58,13 @@ impl Align {
         }
         let whole = extreme(n, greatest, 2, ReduceKind::Max, true)?;
         let whole = with(n, Binary::GreaterOrEqual, whole, 1.0)?;
-        let lowest = place(n, zero)?;
+        let lowest = near.place(n, zero)?;
         let lowest = with(n, Binary::Less, lowest, -1.0)?;
-        let last = with(n, Binary::Sub, count, 1.0)?;
-        let highest = place(n, last)?;
-        let highest = with(n, Binary::Greater, highest, size as f64)?;
+        let last = with(n, Binary::Sub, near.count, 1.0)?;
+        let highest = near.place(n, last)?;
+        let highest = with(n, Binary::Greater, highest, near.size as f64)?;
         let outside = n.binary(Binary::Or, lowest, highest)?;
-        let any = with(n, Binary::Greater, count, 0.0)?;
+        let any = with(n, Binary::Greater, near.count, 0.0)?;
         Ok(Shares {
             least,
             greatest,
