@@ -24,7 +24,7 @@ pub use program::{
     Annotation, Axis, Block, BlockId, Buffer, BufferId, Iter, IterKind, Loop, LoopId, LoopKind,
     Node, Program, Reducer, Reduction, Role, Scope, TensorOp, Var, VarId, View, Write,
 };
-pub use target::{ByteDot, CpuTarget, HalfDot, Isa, Target, Vendor};
+pub use target::{ByteDot, CpuTarget, HalfDot, Isa, Target, TileDot, Vendor};
 pub use tensor::DType;
 pub use tensor_expression::ProgramBuilder;
 pub use usage::Usage;

@@ -9,7 +9,7 @@ mod cpu;
 mod isa;
 
 pub use cpu::{CpuTarget, Vendor};
-pub use isa::{ByteDot, HalfDot, Isa};
+pub use isa::{ByteDot, HalfDot, Isa, TileDot};
 
 use std::fmt;
 use std::str::FromStr;
@@ -141,6 +141,10 @@ mod tests {
             half_dot: Some(dot),
             ..wide.clone()
         }));
+        all.extend(TileDot::ALL.map(|dot| CpuTarget {
+            tile_dot: Some(dot),
+            ..wide.clone()
+        }));
         all
     }
 
@@ -168,6 +172,7 @@ mod tests {
             "cpu isa=x86-avx2 threads",
             "cpu isa=x86-avx2 byte_dot=avx512vnni",
             "cpu isa=x86-avx2 half_dot=avx512bf16",
+            "cpu isa=x86-avx2 tile_dot=amx",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

@@ -24,14 +24,14 @@ use lower::flat::{BufferPlace, Lane, Store};
 
 /// What one lane adds products of: 32 bits of each side.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Factors {
+pub enum Factors {
     Bytes,
     Halves,
 }
 
 impl Factors {
     /// Products that one lane adds.
-    fn terms(self) -> i64 {
+    pub fn terms(self) -> i64 {
         match self {
             Factors::Bytes => 4,
             Factors::Halves => 2,
@@ -47,19 +47,19 @@ impl Factors {
 }
 
 /// One side: where the factors of lane 0 are, and whether every lane has its own.
-struct Side {
-    buffer: BufferId,
-    at: Expr,
-    by_lane: bool,
+pub struct Side {
+    pub buffer: BufferId,
+    pub at: Expr,
+    pub by_lane: bool,
 }
 
 /// A statement of several products a lane.
-struct Dot {
-    factors: Factors,
+pub struct Dot {
+    pub factors: Factors,
     /// What is added to the products.
-    rest: Expr,
+    pub rest: Expr,
     /// The first has its own factors for every lane.
-    sides: [Side; 2],
+    pub sides: [Side; 2],
 }
 
 /// One factor of a product: a widened load.
@@ -125,7 +125,7 @@ impl Emitter<'_> {
         true
     }
 
-    fn dot_of(&self, value: &Expr, lane: Lane) -> Option<Dot> {
+    pub fn dot_of(&self, value: &Expr, lane: Lane) -> Option<Dot> {
         if !lane.lanes.is_power_of_two() {
             return None;
         }

@@ -8,6 +8,7 @@
 
 use crate::debug::DebugInfo;
 use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
+use crate::tiles::{Region, Tiles};
 use crate::value::Scope;
 use ir::{BufferId, CpuTarget, VarId};
 use lower::flat::{
@@ -25,6 +26,7 @@ struct Frame {
     /// Enclosing loops outermost first, with the variables' values.
     vars: Vec<(VarId, Value)>,
     registers: HashMap<(BufferId, i64), Value>,
+    tiles: Option<Tiles>,
 }
 
 pub struct Emitter<'a> {
@@ -45,6 +47,8 @@ pub struct Emitter<'a> {
     loads: Vec<(AccessId, BufferId, ir::Expr)>,
     /// What loads of the statement being emitted give, where that is known already.
     pub ready: Vec<(BufferId, ir::Expr, Value)>,
+    /// Statements being emitted whose sums are in tiles.
+    pub region: Option<Region>,
 }
 
 const CTX_PARALLEL_FOR_OFFSET: i64 = 8;
@@ -85,6 +89,7 @@ impl<'a> Emitter<'a> {
             statement: None,
             loads: vec![],
             ready: vec![],
+            region: None,
         }
     }
 
@@ -94,6 +99,10 @@ impl<'a> Emitter<'a> {
 
     fn frame_ref(&self) -> &Frame {
         self.frame.as_ref().expect("inside a function")
+    }
+
+    pub fn tiles(&mut self) -> &mut Option<Tiles> {
+        &mut self.frame().tiles
     }
 
     pub fn function(&self) -> Value {
@@ -306,6 +315,7 @@ impl<'a> Emitter<'a> {
             pointers,
             vars,
             registers: HashMap::new(),
+            tiles: None,
         });
         let entry = self.b.append_block(f, "entry");
         self.b.position_at_end(entry);
@@ -323,6 +333,7 @@ impl<'a> Emitter<'a> {
                 self.b.position_at_end(done);
             }
         }
+        self.release_tiles(self.frame_ref().tiles.as_ref());
         self.b.ret(self.b.const_int(i32_type, 0));
         self.frame = saved;
         if let Some(outer) = self.frame.as_ref().map(|f| f.function) {
@@ -331,9 +342,14 @@ impl<'a> Emitter<'a> {
         (f, t)
     }
 
-    fn stmts(&mut self, mut stmts: &[Stmt]) {
+    pub fn stmts(&mut self, mut stmts: &[Stmt]) {
+        self.forget_factors();
         while let Some((s, later)) = stmts.split_first() {
-            match self.transposed(stmts) {
+            let together = match self.products_of_tiles(stmts) {
+                0 => self.transposed(stmts),
+                products => products,
+            };
+            match together {
                 0 => stmts = later,
                 done => {
                     stmts = &stmts[done..];
@@ -373,10 +389,11 @@ impl<'a> Emitter<'a> {
                 }
             }
         }
+        self.forget_factors();
     }
 
     /// What is emitted next is part of no store.
-    fn begin_other(&mut self) {
+    pub fn begin_other(&mut self) {
         self.statement = None;
         self.loads.clear();
         self.locate();
@@ -617,6 +634,7 @@ impl<'a> Emitter<'a> {
         self.b.position_at_end(fail);
         self.b.ret(status);
         self.b.position_at_end(then);
+        self.forget_tiles();
     }
 
     /// Buffers that a task shares with its caller, and so gets the pointers of: they alias

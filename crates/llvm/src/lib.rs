@@ -23,6 +23,7 @@ mod pattern;
 mod raw;
 mod shim;
 mod table;
+mod tiles;
 mod transpose;
 mod value;
 

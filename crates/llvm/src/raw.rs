@@ -344,6 +344,30 @@ impl Builder {
 
     /// A stack array in the function's entry block.
     pub fn entry_alloca(&self, function: Value, element: Type, count: u64, align: u32) -> Value {
+        self.in_entry(function, |b| {
+            let n = b.const_int(b.int_type(64), count as i64);
+            // SAFETY: the builder has a position in a function.
+            unsafe {
+                let v = c::LLVMBuildArrayAlloca(b.builder, element, n, NAME);
+                c::LLVMSetAlignment(v, align);
+                v
+            }
+        })
+    }
+
+    /// Memory for a value that is `initial` where the function begins.
+    pub fn entry_variable(&self, function: Value, initial: Value, align: u32) -> Value {
+        let t = self.type_of(initial);
+        self.in_entry(function, |b| {
+            // SAFETY: the builder has a position in a function.
+            let address = unsafe { c::LLVMBuildAlloca(b.builder, t, NAME) };
+            b.store(initial, address, align);
+            address
+        })
+    }
+
+    /// Emits at the beginning of a function.
+    fn in_entry(&self, function: Value, emit: impl FnOnce(&Builder) -> Value) -> Value {
         let here = self.current_block();
         // SAFETY: the entry block exists and its first instruction, if any, is a valid position.
         unsafe {
@@ -354,12 +378,10 @@ impl Builder {
             } else {
                 c::LLVMPositionBuilderBefore(self.builder, first);
             }
-            let n = self.const_int(self.int_type(64), count as i64);
-            let v = c::LLVMBuildArrayAlloca(self.builder, element, n, NAME);
-            c::LLVMSetAlignment(v, align);
-            self.position_at_end(here);
-            v
         }
+        let v = emit(self);
+        self.position_at_end(here);
+        v
     }
 
     pub fn extract_at(&self, vector: Value, lane: Value) -> Value {

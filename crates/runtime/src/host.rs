@@ -160,7 +160,28 @@ fn host_has(feature: &str) -> bool {
         "avx512vpopcntdq" => "avx512vpopcntdq", "avx512bf16" => "avx512bf16",
         "avx512fp16" => "avx512fp16", "avx512vp2intersect" => "avx512vp2intersect",
     };
-    detected.unwrap_or_else(|| cpuinfo_flags().contains(&normalised(feature)))
+    let has = detected.unwrap_or_else(|| cpuinfo_flags().contains(&normalised(feature)));
+    has && (!feature.starts_with("amx-") || may_use_tiles())
+}
+
+/// Whether the system lets this process use the registers of AMX: they are 8 KiB that it saves for
+/// each thread, and only those processes have them that asked.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn may_use_tiles() -> bool {
+    /// `ARCH_REQ_XCOMP_PERM` and `XFEATURE_XTILE_DATA` of Linux.
+    const REQUEST_PERMISSION: libc::c_int = 0x1023;
+    const TILE_DATA: libc::c_ulong = 18;
+    static GRANTED: OnceLock<bool> = OnceLock::new();
+    *GRANTED.get_or_init(|| {
+        // SAFETY: the request reads and writes no memory of this process.
+        let asked = unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) };
+        asked == 0
+    })
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn may_use_tiles() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]

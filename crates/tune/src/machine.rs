@@ -1,7 +1,7 @@
 //! The machine this runs on: what targets are made from and records are keyed by.
 
 use crate::threads::unpinned;
-use ir::{ByteDot, CpuTarget, HalfDot, Isa, Target, Vendor};
+use ir::{ByteDot, CpuTarget, HalfDot, Isa, Target, TileDot, Vendor};
 use runtime::check_target;
 use serde_json::json;
 use std::path::Path;
@@ -25,6 +25,7 @@ pub struct Machine {
     pub isa: Isa,
     pub byte_dot: Option<ByteDot>,
     pub half_dot: Option<HalfDot>,
+    pub tile_dot: Option<TileDot>,
     /// LLVM's name of the processor, as [`CpuTarget::tune_cpu`].
     pub tune_cpu: Option<String>,
 }
@@ -139,6 +140,18 @@ fn host_half_dot(isa: Isa) -> Option<HalfDot> {
     HalfDot::ALL.into_iter().find(here)
 }
 
+/// The dot products of tiles that this machine has beside its family's features.
+fn host_tile_dot(isa: Isa) -> Option<TileDot> {
+    let here = |dot: &TileDot| {
+        let with = CpuTarget {
+            tile_dot: Some(*dot),
+            ..CpuTarget::generic(isa)
+        };
+        dot.isa() == isa && runs(&with)
+    };
+    TileDot::ALL.into_iter().find(here)
+}
+
 impl Machine {
     /// Reads the facts of this machine; what the system does not tell is the
     /// generic target's.
@@ -174,6 +187,7 @@ impl Machine {
             isa,
             byte_dot: host_byte_dot(isa),
             half_dot: host_half_dot(isa),
+            tile_dot: host_tile_dot(isa),
             tune_cpu: llvm::host_cpu(),
         }
     }
@@ -183,6 +197,7 @@ impl Machine {
         Target::Cpu(CpuTarget {
             byte_dot: self.byte_dot,
             half_dot: self.half_dot,
+            tile_dot: self.tile_dot,
             vendor: self.vendor,
             l1_bytes: self.l1_bytes,
             l2_bytes: self.l2_bytes,
@@ -235,6 +250,7 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         vector_registers,
         byte_dot,
         half_dot,
+        tile_dot,
         l1_bytes,
         l2_bytes,
         llc_bytes,
@@ -252,6 +268,7 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         ("fma", json!(isa.has_fma())),
         ("byte_dot", json!(byte_dot.map(ByteDot::name))),
         ("half_dot", json!(half_dot.map(HalfDot::name))),
+        ("tile_dot", json!(tile_dot.map(TileDot::name))),
         ("vector_bits", json!(vector_bits)),
         ("vector_registers", json!(vector_registers)),
         ("tune_cpu", json!(tune_cpu)),

@@ -1,6 +1,6 @@
 //! Facts about CPUs.
 
-use super::isa::{ByteDot, HalfDot, Isa};
+use super::isa::{ByteDot, HalfDot, Isa, TileDot};
 use std::fmt;
 use std::str::FromStr;
 
@@ -42,6 +42,8 @@ pub struct CpuTarget {
     pub byte_dot: Option<ByteDot>,
     /// Dot products of bf16, which belong to `isa`.
     pub half_dot: Option<HalfDot>,
+    /// Dot products of tiles, which belong to `isa`.
+    pub tile_dot: Option<TileDot>,
     pub l1_bytes: u64,
     pub l2_bytes: u64,
     /// Last-level cache, the part one core can use.
@@ -64,6 +66,7 @@ impl CpuTarget {
             vector_registers: family.vector_registers,
             byte_dot: None,
             half_dot: None,
+            tile_dot: None,
             l1_bytes: 32 << 10,
             l2_bytes: 512 << 10,
             llc_bytes: 8 << 20,
@@ -82,7 +85,8 @@ impl CpuTarget {
     pub fn features(&self) -> String {
         let bytes = self.byte_dot.map(ByteDot::features);
         let halves = self.half_dot.map(HalfDot::features);
-        let all = [Some(self.isa.features()), bytes, halves];
+        let tiles = self.tile_dot.map(TileDot::features);
+        let all = [Some(self.isa.features()), bytes, halves, tiles];
         let all = all.into_iter().flatten().filter(|f| !f.is_empty());
         all.collect::<Vec<_>>().join(",")
     }
@@ -113,6 +117,13 @@ impl CpuTarget {
                 let missing = || format!("{} has no bf16 dot product `{value}`", self.isa.name());
                 self.half_dot = Some(found.ok_or_else(missing)?);
             }
+            "tile_dot" => {
+                let of = |d: &TileDot| d.name() == value && d.isa() == self.isa;
+                let found = TileDot::ALL.into_iter().find(of);
+                let missing =
+                    || format!("{} has no dot product of tiles `{value}`", self.isa.name());
+                self.tile_dot = Some(found.ok_or_else(missing)?);
+            }
             "l1" => self.l1_bytes = number(name, value)?,
             "l2" => self.l2_bytes = number(name, value)?,
             "llc" => self.llc_bytes = number(name, value)?,
@@ -137,6 +148,7 @@ impl fmt::Display for CpuTarget {
             vector_registers,
             byte_dot,
             half_dot,
+            tile_dot,
             l1_bytes,
             l2_bytes,
             llc_bytes,
@@ -156,6 +168,9 @@ impl fmt::Display for CpuTarget {
         }
         if let Some(dot) = half_dot {
             write!(f, " half_dot={}", dot.name())?;
+        }
+        if let Some(dot) = tile_dot {
+            write!(f, " tile_dot={}", dot.name())?;
         }
         write!(
             f,

@@ -269,3 +269,58 @@ impl HalfDot {
         }
     }
 }
+
+/// Instructions that add products of whole tiles to a tile of sums: rows of 64 bytes by rows of
+/// 64 bytes. Each is an addition to one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TileDot {
+    /// AMX of x86: eight tiles of 16 rows of 64 bytes; bytes of any signedness with sums in i32
+    /// (`tdpbssd` and its like), and bf16 with sums in f32 (`tdpbf16ps`).
+    Amx,
+}
+
+impl TileDot {
+    pub const ALL: [TileDot; 1] = [TileDot::Amx];
+
+    /// The name in keys.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TileDot::Amx => "amx",
+        }
+    }
+
+    /// LLVM features, with signs and commas, that switch the instructions on.
+    pub const fn features(self) -> &'static str {
+        match self {
+            TileDot::Amx => "+amx-tile,+amx-int8,+amx-bf16",
+        }
+    }
+
+    /// The family that the instructions belong to.
+    pub const fn isa(self) -> Isa {
+        match self {
+            TileDot::Amx => Isa::X86Avx512,
+        }
+    }
+
+    /// Tiles that a core holds.
+    pub const fn tiles(self) -> i64 {
+        match self {
+            TileDot::Amx => 8,
+        }
+    }
+
+    /// Rows of a tile, at most.
+    pub const fn rows(self) -> i64 {
+        match self {
+            TileDot::Amx => 16,
+        }
+    }
+
+    /// Sums in a row of a tile: 32 bits each.
+    pub const fn lanes(self) -> i64 {
+        match self {
+            TileDot::Amx => 16,
+        }
+    }
+}

@@ -66,7 +66,7 @@ fn instruction_sets(m: &Machine) -> Vec<InstructionSet> {
                 dot(&[ByteDot::Avx512Vnni, ByteDot::AvxVnni]),
             ),
             ("BF16", &["+avx512bf16"], m.half_dot.is_some()),
-            ("AMX", &["+amx-tile"], false),
+            ("AMX", &["+amx-tile"], m.tile_dot.is_some()),
         ],
         "aarch64" => &[
             ("NEON", &["+neon"], is(&[Isa::AArch64Neon])),
