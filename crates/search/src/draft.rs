@@ -369,10 +369,15 @@ impl Draft {
 
     /// Lets a block write registers; the block that takes the results from there.
     pub fn keep_in_registers(&mut self, b: BlockId) -> Written<BlockId> {
+        self.keep(b, Scope::Register)
+    }
+
+    /// Keeps what a block writes in a place of that scope; the block that takes it out.
+    pub fn keep(&mut self, b: BlockId, scope: Scope) -> Written<BlockId> {
         self.require_block(Step::CacheWrite {
             block: self.block_name(b),
             index: 0,
-            scope: Scope::Register,
+            scope,
         })
     }
 

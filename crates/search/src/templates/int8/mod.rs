@@ -7,6 +7,8 @@
 //! for all lanes. A register tile is rows (or pixels) by vectors, as with
 //! floats; `tensorize` puts the lanes and the terms into one instruction.
 
+mod tiles;
+
 use super::registers::{MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part};
 use super::{Templates, epilogue, main_sum, others};
 use crate::draft::{Decided, Draft, REST, Written, given};
@@ -58,6 +60,26 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let is_conv = main.extent(image::MAP_LANE).is_some();
     let convolution = sum.convolution(program).filter(|_| is_conv);
     let product = sum.product(program).filter(|_| !is_conv);
+    if let Some(tiles) = sum.tiles() {
+        for (order, first) in [("columns", true), ("rows", false)] {
+            let name = format!("{}.tiles.{order}", sum.dot.name);
+            let write = |d: &mut Draft| {
+                match (&convolution, &product) {
+                    (Some(c), _) => tiles.write_convolution(d, c, first)?,
+                    (_, Some((s, packing))) => tiles.write_product(d, s, *packing, first)?,
+                    _ => {}
+                }
+                others(d, all, &sum.handled(), target)
+            };
+            let fits = convolution
+                .as_ref()
+                .is_some_and(|c| tiles.suit_convolution(c))
+                || product.as_ref().is_some_and(|(s, _)| tiles.suit_product(s));
+            if fits {
+                found.write(Draft::new(name, program), write);
+            }
+        }
+    }
     for (order, first) in [("columns", true), ("rows", false)] {
         let name = format!("{}.{order}", sum.dot.name);
         let write = |d: &mut Draft| {
@@ -66,12 +88,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
                 (_, Some((s, packing))) => sum.write_product(d, s, *packing, first)?,
                 _ => {}
             }
-            let handled: Vec<BlockId> = [Some(main), out]
-                .into_iter()
-                .flatten()
-                .map(|n| n.block)
-                .collect();
-            others(d, all, &handled, target)
+            others(d, all, &sum.handled(), target)
         };
         if convolution.is_some() || product.is_some() {
             found.write(Draft::new(name, program), write);
@@ -126,9 +143,12 @@ pub fn peak_factor(program: &Program, target: &Target) -> f64 {
     let Target::Cpu(target) = target;
     let all = nests(program);
     let found = main_sum(&all).and_then(|main| dot(program, main, target));
-    found
-        .filter(|d| d.is_native)
-        .map_or(1.0, |d| d.terms as f64)
+    let found = found.filter(|d| d.is_native);
+    let factor = |d: Dot| match target.tile_dot {
+        Some(_) => tiles::PEAK_FACTOR * d.terms as f64,
+        None => d.terms as f64,
+    };
+    found.map_or(1.0, factor)
 }
 
 /// Registers that a dot product of several instructions needs for its parts, the one
@@ -184,6 +204,12 @@ struct Convolution<'a> {
 }
 
 impl DotSum<'_> {
+    /// The blocks that sketches schedule.
+    fn handled(&self) -> Vec<BlockId> {
+        let both = [Some(self.main), self.out].into_iter().flatten();
+        both.map(|n| n.block).collect()
+    }
+
     fn lanes(&self) -> i64 {
         self.target.lanes(DType::I32)
     }
@@ -336,22 +362,7 @@ impl DotSum<'_> {
         if let Some(image) = c.bordered {
             self.surround(d, image)?;
         }
-        // Maps, channels in fours, taps; then the fours of a block innermost.
-        let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
-        let order = [0, 2, 4, 5, 1, 3];
-        let weights = if c.is_padded {
-            let whole = d.surround(self.main.block, c.weights)?;
-            let whole = d.output(whole);
-            d.lay_out(whole, &tiles, &order)?;
-            whole
-        } else {
-            let copier = d.pack(c.weights, &tiles, &order)?;
-            d.output(copier)
-        };
-        if c.channels.extent > self.dot.terms {
-            let fours = [(1, Arg::Lit(c.channels.extent / self.dot.terms))];
-            d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
-        }
+        self.pack_weights(d, c)?;
         let [ty, tx, tk] = self.tile(d, c);
         let result = self.keep_in_registers(d)?;
         let [y0, y1] = d.split(c.y.id, [REST, ty.value().into()])?;
@@ -375,6 +386,26 @@ impl DotSum<'_> {
         self.instructions(d, lane, &unrolled, c.channel_blocks)?;
         d.run_parallel()?;
         d.attempt_partition(x0);
+        Ok(())
+    }
+
+    /// Weights by maps and channels in fours, then taps; then the fours of a block innermost.
+    fn pack_weights(&self, d: &mut Draft, c: &Convolution) -> Written<()> {
+        let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
+        let order = [0, 2, 4, 5, 1, 3];
+        let weights = if c.is_padded {
+            let whole = d.surround(self.main.block, c.weights)?;
+            let whole = d.output(whole);
+            d.lay_out(whole, &tiles, &order)?;
+            whole
+        } else {
+            let copier = d.pack(c.weights, &tiles, &order)?;
+            d.output(copier)
+        };
+        if c.channels.extent > self.dot.terms {
+            let fours = [(1, Arg::Lit(c.channels.extent / self.dot.terms))];
+            d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
+        }
         Ok(())
     }
 
@@ -418,13 +449,18 @@ impl DotSum<'_> {
 
     /// Keeps the sums in registers; the block that takes them out.
     fn keep_in_registers(&self, d: &mut Draft) -> Written<BlockId> {
+        self.keep(d, Scope::Register)
+    }
+
+    /// Keeps the sums in a place of a worker's own; the block that takes them out.
+    fn keep(&self, d: &mut Draft, scope: Scope) -> Written<BlockId> {
         let main = self.main.block;
         match self.out {
             Some(out) => {
-                d.set_scope(d.output(main), Scope::Register)?;
+                d.set_scope(d.output(main), scope)?;
                 Ok(out.block)
             }
-            None => d.keep_in_registers(main),
+            None => d.keep(main, scope),
         }
     }
 

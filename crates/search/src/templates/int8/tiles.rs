@@ -1,0 +1,221 @@
+//! Products by tiles, on targets that add a product of two whole tiles in one instruction (AMX):
+//! rows (or pixels of a line) of sums by vectors of columns (or maps).
+//!
+//! The nest of one product is a loop over rows and one over steps of the sum round the dot
+//! product of a vector, which `llvm` finds and replaces. The sums are in memory of the worker's
+//! own outside of the loops over terms, and in tiles inside of them.
+
+use super::{Convolution, DotSum};
+use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
+use crate::templates::gemm::{Packing, Shape};
+use ir::{BlockId, BufferId, Expr, ExprKind, LoopId, Program, Scope, TileDot};
+
+/// How many times as many products tiles add as vectors do that dot products of a lane fill: 16
+/// rows of sums by 16 lanes in 16 cycles, where two vectors of 16 lanes start in one.
+pub const PEAK_FACTOR: f64 = 8.0;
+/// Cycles that a product of tiles takes beside one for each row, or for each step of the sum if
+/// there are more: bf16 tiles of 7 to 14 rows and 8 steps take 11 to 17 (a Xeon with AMX).
+const START: i64 = 3;
+/// Rows of a product from which tiles are the default. Fewer leave most of a tile unused, and
+/// the weights' way from memory takes longest.
+const FEW_ROWS: i64 = 4;
+/// Steps of a sum from which tiles are offered: of fewer most of a tile is unused.
+const FEWEST_STEPS: i64 = 4;
+
+pub struct Tiles<'a> {
+    sum: &'a DotSum<'a>,
+    dot: TileDot,
+}
+
+impl<'a> DotSum<'a> {
+    /// The same sum by tiles, if the target has them.
+    pub fn tiles(&'a self) -> Option<Tiles<'a>> {
+        let dot = self.target.tile_dot?;
+        (self.lanes() == dot.lanes()).then_some(Tiles { sum: self, dot })
+    }
+}
+
+impl Tiles<'_> {
+    /// Whether a product has rows and steps enough.
+    pub fn suit_product(&self, s: &Shape) -> bool {
+        s.m() >= FEW_ROWS && self.steps(s.k()) >= FEWEST_STEPS
+    }
+
+    /// Whether a convolution has pixels in a line, and channels in a block, enough.
+    pub fn suit_convolution(&self, c: &Convolution) -> bool {
+        let steps = c.channels.extent / self.sum.dot.terms;
+        c.x.extent >= FEW_ROWS && (FEWEST_STEPS..=self.dot.rows()).contains(&steps)
+    }
+
+    /// Steps of a tile of the right side: the most that divide those of the sum.
+    fn steps(&self, k: i64) -> i64 {
+        let all = k / self.sum.dot.terms;
+        let divides = |s: &i64| all % s == 0;
+        let most = self.dot.rows().min(all);
+        (1..=most).rev().find(divides).unwrap_or(1)
+    }
+
+    /// Rows of a tile to begin with, where there are `n` and a tile has `steps` steps: those that
+    /// take the fewest cycles.
+    fn rows(&self, n: i64, steps: i64) -> i64 {
+        let cycles = |rows: &i64| (n + rows - 1) / rows * (START + steps.max(*rows));
+        (1..=self.dot.rows().min(n))
+            .rev()
+            .min_by_key(cycles)
+            .unwrap_or(1)
+    }
+
+    /// Tiles of rows by tiles of columns that the sums are kept in, where there are so many at most:
+    /// as square as can be, since each loads one tile for a row and one for a column.
+    fn sums(&self, rows: i64, columns: i64) -> (i64, i64) {
+        let all = [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)];
+        let fit = |(r, c): &(i64, i64)| *r <= rows && *c <= columns;
+        all.into_iter().find(fit).unwrap_or((1, 1))
+    }
+
+    /// Lets a sketch propose only as many sums as tiles hold beside a column of the right side
+    /// and one tile of the left.
+    fn limit(&self, d: &mut Draft, rows: &[DecidedPart], columns: DecidedPart, each: i64) {
+        let sums = [rows, &[columns]].concat();
+        let most = (self.dot.tiles() - 1) * each;
+        d.limit("tiles", &[(1, &sums), (1, &[columns])], most);
+    }
+
+    /// Panels of columns outside tiles of rows, or inside.
+    pub fn write_product(
+        &self,
+        d: &mut Draft,
+        s: &Shape,
+        packing: Packing,
+        columns_first: bool,
+    ) -> Written<()> {
+        let of = self.sum;
+        let lanes = of.lanes();
+        let Some(m) = &s.rows else {
+            return Err(d.missing("the product has no rows".into()));
+        };
+        let steps = self.steps(s.k());
+        let rows = self.rows(m.extent, steps);
+        let vectors = (s.n() + lanes - 1) / lanes;
+        let (r, v) = self.sums((m.extent + rows - 1) / rows, vectors);
+        let all = s.k() / of.dot.terms;
+        let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
+        let steps: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
+        let steps = d.choose("steps", &steps, self.dot.rows()).value();
+        let whole = |t: &i64| m.extent % t == 0 || m.extent > 4 * t;
+        let options: Vec<i64> = (2..=self.dot.rows()).filter(whole).collect();
+        let rows = d.choose("rows", &options, rows).value();
+        let tiles = d.choose("row_tiles", &[1, 2, 3], r).value();
+        let widths: Vec<i64> = (1..=4)
+            .filter(|w| *w <= vectors)
+            .map(|w| w * lanes)
+            .collect();
+        let columns = d.choose("columns", &widths, v * lanes).value();
+        self.limit(d, &[tiles], columns, lanes);
+
+        let result = of.keep(d, Scope::Local)?;
+        d.pad(s.columns.id, columns)?;
+        let fours = packing.fours(columns, of.dot.terms);
+        let copier = d.pack(s.right, &fours.0, &fours.1)?;
+        let [n0, panel] = d.split(s.columns.id, [REST, columns.into()])?;
+        let [vectors, lane] = d.split(panel, [REST, given(lanes)])?;
+        let [k0, term] = d.split(s.terms.id, [REST, given(of.dot.terms)])?;
+        let [first, step] = d.split(k0, [REST, steps.into()])?;
+        let [m0, tile, row] = d.split(m.id, [REST, tiles.into(), rows.into()])?;
+        let batch = s.batch.iter().map(|l| l.id);
+        let mut outer: Vec<LoopId> = batch.chain([n0]).collect();
+        outer.insert(s.batch.len() + usize::from(columns_first), m0);
+        let inner = [tile, vectors, row, step, lane, term];
+        d.reorder(&[&outer[..], &[first], &inner].concat())?;
+        let place = of.share(d, &outer, outer.len() - 1)?;
+        let own = d.reverse_compute_at(result, place)?;
+        let last = of.main.spatial.len() - 1;
+        let [vectors_out, lanes_out] = d.split(own[last], [REST, given(lanes)])?;
+        d.vectorize(lanes_out)?;
+        d.unroll(vectors_out)?;
+        of.instructions(d, lane, &[tile, vectors], first)?;
+        if packing.each_call {
+            of.pack_each_call(d, packing, copier)?;
+        }
+        d.run_parallel()?;
+        d.attempt_partition(m0);
+        Ok(())
+    }
+
+    /// Blocks of maps outside lines of pixels, or inside.
+    pub fn write_convolution(
+        &self,
+        d: &mut Draft,
+        c: &Convolution,
+        maps_first: bool,
+    ) -> Written<()> {
+        let of = self.sum;
+        if let Some(image) = guarded(d.program(), of.main.block) {
+            of.surround(d, image)?;
+        }
+        if guarded(d.program(), of.main.block).is_some() {
+            return Err(d.missing("a copy of the image with its border leaves a test".into()));
+        }
+        of.pack_weights(d, c)?;
+        let [lines, tiles, pixels, maps] = self.tile(d, c);
+        let result = of.keep(d, Scope::Local)?;
+        let [y0, y1] = d.split(c.y.id, [REST, lines.value().into()])?;
+        let [x0, tile, x1] =
+            d.split(c.x.id, [REST, tiles.value().into(), pixels.value().into()])?;
+        let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
+        let [step, term] = d.split(c.channels.id, [REST, given(of.dot.terms)])?;
+        let outer = match maps_first {
+            true => [c.batch, k0, y0, x0],
+            false => [c.batch, y0, k0, x0],
+        };
+        let lane = c.lane.id;
+        let sums = [c.channel_blocks, c.taps[0], c.taps[1]];
+        let unrolled = [y1, tile, k1];
+        d.reorder(&[&outer[..], &sums, &unrolled, &[x1, step, lane, term]].concat())?;
+        of.share(d, &outer, 3)?;
+        let own = d.reverse_compute_at(result, x0)?;
+        d.vectorize(own[4])?;
+        of.instructions(d, lane, &unrolled, c.channel_blocks)?;
+        d.run_parallel()?;
+        d.attempt_partition(x0);
+        Ok(())
+    }
+
+    /// Lines, tiles of pixels in a line, their pixels, and blocks of maps.
+    fn tile(&self, d: &mut Draft, c: &Convolution) -> [Decided; 4] {
+        let [maps, height, width] = [c.maps, c.y, c.x].map(|l| l.extent);
+        let steps = c.channels.extent / self.sum.dot.terms;
+        let pixels = self.rows(width, steps);
+        let in_line = (width + pixels - 1) / pixels;
+        let (rows, k) = self.sums(in_line.max(if height % 2 == 0 { 2 } else { 1 }), maps);
+        let (tiles, lines) = match in_line % rows {
+            0 => (rows, 1),
+            _ => (1, rows),
+        };
+        let blocks: Vec<i64> = (1..=4).filter(|k| maps % k == 0).collect();
+        let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
+        let most = self.dot.rows().min(width);
+        let columns: Vec<i64> = (2..=most).filter(whole(width)).collect();
+        let heights: Vec<i64> = (1..=3).filter(|t| height % t == 0).collect();
+        let lines = d.choose("y", &heights, lines);
+        let tiles = d.choose("x_tiles", &[1, 2, 3], tiles);
+        let pixels = d.choose("x", &columns, pixels);
+        let maps = d.choose("k", &blocks, k);
+        self.limit(d, &[lines.value(), tiles.value()], maps.value(), 1);
+        [lines, tiles, pixels, maps]
+    }
+}
+
+/// The buffer that a product reads under a condition.
+fn guarded(program: &Program, block: BlockId) -> Option<BufferId> {
+    fn of(e: &Expr, inside: bool) -> Option<BufferId> {
+        match e.kind() {
+            ExprKind::Load(b, _) => inside.then_some(*b),
+            ExprKind::Cast(_, x) => of(x, inside),
+            ExprKind::Select(_, x, _) => of(x, true),
+            ExprKind::Binary(_, a, b) => of(a, inside).or_else(|| of(b, inside)),
+            _ => None,
+        }
+    }
+    of(&program.block(block).writes[0].value, false)
+}
