@@ -2,12 +2,13 @@
 //! schedules of `search`'s tiles write them.
 //!
 //! Such a nest reads `acc[r, i] += a[r, 4s..] b[s, i, ..]` for `rows` rows, `steps` steps and 16
-//! lanes, with bytes (four terms a step) or bf16 (two). One instruction computes all of the nest
-//! on a target with AMX; others run the loops with the dot products that they have (`dot`).
+//! lanes, with bytes (four terms a step) or bf16 (two); its steps may be those of two loops. One
+//! instruction computes all of the nest on a target with AMX; others run the loops with the dot
+//! products that they have (`dot`).
 //!
 //! Sums stay in tiles through a *region*: neighbouring statements, loops and ifs among them, that
 //! do nothing but add such products. Tiles are loaded before a region and stored behind it, so
-//! outside of regions sums are in memory. The shapes of tiles are set where a region needs others
+//! outside of regions sums are in memory; sums that begin with zeros begin in tiles. The shapes of tiles are set where a region needs others
 //! than the one before, which takes 200 cycles (a Xeon of Intel's fourth generation).
 //!
 //! Bf16 products are those of `vdpbf16ps`: subnormals are zero, and each addition rounds.
@@ -42,6 +43,12 @@ struct Product {
     right: Place,
     shape: Shape,
     instruction: &'static str,
+}
+
+/// A tile of sums that is set to zero.
+struct Zeros {
+    place: Place,
+    rows: i64,
 }
 
 /// Rows of the left side and of the sums, and steps of 32 bits of the sum.
@@ -110,12 +117,28 @@ impl Emitter<'_> {
         if self.region.is_some() {
             return usize::from(self.product_of_tiles(&stmts[0]));
         }
+        let zeros: Vec<Zeros> = stmts.iter().map_while(|s| self.zeros(s)).collect();
+        let stmts = &stmts[zeros.len()..];
         let (region, count) = self.region(stmts);
         let Some(region) = region else { return 0 };
+        let rows = region.shapes.shape.rows;
+        let is_zero = |place: &Place| zeros.iter().any(|z| z.rows == rows && z.place == *place);
+        // Zeros of anything else are stored as they are, and then loaded.
+        if !zeros.is_empty()
+            && !(zeros.len() == region.sums.len() && region.sums.iter().all(is_zero))
+        {
+            return 0;
+        }
         self.begin_other();
         self.set_shapes(region.shapes);
         for (tile, place) in region.sums.iter().enumerate() {
-            self.move_tile("llvm.x86.tileloadd64", tile, place);
+            match zeros.is_empty() {
+                true => self.move_tile("llvm.x86.tileloadd64", tile, place),
+                false => {
+                    let tile = self.tile_number(tile);
+                    self.b.intrinsic("llvm.x86.tilezero", &mut [], &mut [tile]);
+                }
+            }
         }
         let sums = region.sums.clone();
         self.region = Some(region);
@@ -125,7 +148,32 @@ impl Emitter<'_> {
         for (tile, place) in sums.iter().enumerate() {
             self.move_tile("llvm.x86.tilestored64", tile, place);
         }
-        count
+        zeros.len() + count
+    }
+
+    /// A loop that does nothing but set a tile of sums to zero.
+    fn zeros(&self, s: &Stmt) -> Option<Zeros> {
+        let dot = self.target.tile_dot?;
+        let rows = serial(s)?;
+        let Stmt::Store(s) = only(&rows.body)? else {
+            return None;
+        };
+        let lane = s.lane.filter(|l| i64::from(l.lanes) == dot.lanes())?;
+        let is_zero = match s.value.kind() {
+            ExprKind::Int(v, _) => *v == 0,
+            ExprKind::Float(bits, _) => *bits == 0,
+            _ => false,
+        };
+        let (at, stride) = without(&s.offset, rows.var)?;
+        let (at, by_lane) = without(&at, lane.var)?;
+        (is_zero && by_lane == 1 && s.mask.is_none()).then(|| Zeros {
+            place: Place {
+                buffer: s.buffer,
+                at,
+                stride,
+            },
+            rows: rows.extent,
+        })
     }
 
     /// Where statements begin or end that run in loops or under conditions, no factor is in a tile
@@ -291,13 +339,20 @@ impl Emitter<'_> {
     fn tile_product(&self, s: &Stmt) -> Option<Product> {
         let dot = self.target.tile_dot?;
         let rows = serial(s)?;
-        let steps = serial(only(&rows.body)?)?;
-        let Stmt::Store(s) = only(&steps.body)? else {
+        let mut inner = only(&rows.body)?;
+        let mut steps: Vec<&FlatLoop> = vec![];
+        while let Some(l) = serial(inner) {
+            steps.push(l);
+            inner = only(&l.body)?;
+        }
+        let Stmt::Store(s) = inner else {
             return None;
         };
+        let (last, around) = steps.split_last().filter(|(_, a)| a.len() <= 1)?;
+        let count: i64 = steps.iter().map(|l| l.extent).product();
         let lane = s.lane.filter(|l| i64::from(l.lanes) == dot.lanes())?;
-        let fits = |l: &FlatLoop| (1..=dot.rows()).contains(&l.extent);
-        if s.mask.is_some() || !fits(rows) || !fits(steps) {
+        let fits = |n: i64| (1..=dot.rows()).contains(&n);
+        if s.mask.is_some() || !fits(rows.extent) || !fits(count) {
             return None;
         }
         let found = self.dot_of(&s.value, lane)?;
@@ -307,31 +362,31 @@ impl Emitter<'_> {
         if found.rest != old || narrow.by_lane || !in_memory(s.buffer) {
             return None;
         }
-        let place = |buffer: BufferId, at: &Expr, along: &FlatLoop, still: [(VarId, i64); 2]| {
-            let (at, stride) = without(at, along.var)?;
-            let mut at = at;
-            for (var, wanted) in still {
-                let (rest, by) = without(&at, var)?;
-                if by != wanted {
-                    return None;
-                }
-                at = rest;
+        // An offset of the first element, and elements from a row, a step and a lane to the next.
+        let strides = |at: &Expr| {
+            let (at, row) = without(at, rows.var)?;
+            let (mut at, step) = without(&at, last.var)?;
+            for l in around {
+                let (rest, by) = without(&at, l.var)?;
+                at = (by == step * last.extent).then_some(rest)?;
             }
-            Some(Place { buffer, at, stride })
+            let (at, by_lane) = without(&at, lane.var)?;
+            Some((at, [row, step, by_lane]))
         };
-        let terms = found.factors.terms();
-        Some(Product {
-            sums: place(s.buffer, &s.offset, rows, [(lane.var, 1), (steps.var, 0)])?,
-            left: place(
-                narrow.buffer,
-                &narrow.at,
-                rows,
-                [(lane.var, 0), (steps.var, terms)],
-            )?,
-            right: place(wide.buffer, &wide.at, steps, [(lane.var, 0), (rows.var, 0)])?,
+        let (sum, sum_by) = strides(&s.offset)?;
+        let (left, left_by) = strides(&narrow.at)?;
+        let (right, right_by) = strides(&wide.at)?;
+        let is_product = sum_by[1..] == [0, 1]
+            && left_by[1..] == [found.factors.terms(), 0]
+            && [right_by[0], right_by[2]] == [0, 0];
+        let place = |buffer, at, stride| Place { buffer, at, stride };
+        is_product.then(|| Product {
+            sums: place(s.buffer, sum, sum_by[0]),
+            left: place(narrow.buffer, left, left_by[0]),
+            right: place(wide.buffer, right, right_by[1]),
             shape: Shape {
                 rows: rows.extent,
-                steps: steps.extent,
+                steps: count,
             },
             instruction: self.tile_instruction(found.factors, narrow.buffer, wide.buffer),
         })

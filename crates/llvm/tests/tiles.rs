@@ -3,7 +3,7 @@
 
 mod support;
 
-use ir::{CpuTarget, DType, Expr, HalfDot, Target, TileDot};
+use ir::{BufferId, CpuTarget, DType, Expr, HalfDot, Target, TileDot};
 use llvm::{Compiler, Emit};
 use lower::flat::{BufferPlace, Lane, Stmt};
 use support::Flat;
@@ -21,6 +21,10 @@ struct Case {
     tiles: [i64; 2],
     /// Only every other chunk is added.
     skips: bool,
+    /// Sums begin with zeros.
+    zeros: bool,
+    /// Steps are those of two loops.
+    halves: bool,
 }
 
 const LANES: i64 = 16;
@@ -64,7 +68,10 @@ impl Case {
             let s = f.store(to, at.clone(), Expr::load(from, [at]), lane);
             f.loop_(i, m * n / LANES, false, vec![s])
         };
-        let before = whole(&mut f, acc, z);
+        let before = match self.zeros {
+            false => vec![whole(&mut f, acc, z)],
+            true => self.set_to_zero(&mut f, acc),
+        };
         let chunk = f.var();
         let mut body = vec![];
         for i in 0..self.tiles[0] {
@@ -72,7 +79,8 @@ impl Case {
                 let (r, s, l) = (f.var(), f.var(), f.var());
                 let row = v(r) + i * self.rows;
                 let at = row.clone() * n + v(l) + j * LANES;
-                let step = v(chunk) * self.steps + v(s);
+                let (half, count) = (f.var(), if self.halves { 2 } else { 1 });
+                let step = v(chunk) * self.steps + v(half) * (self.steps / count) + v(s);
                 let term = |t: i64| {
                     let x = Expr::load(a, [row.clone() * k + step.clone() * terms + t]);
                     let y = (step.clone() * n + v(l) + j * LANES) * terms + t;
@@ -85,7 +93,8 @@ impl Case {
                     lanes: LANES as u32,
                 });
                 let s_ = f.store(acc, at, value, lane);
-                let steps = f.loop_(s, self.steps, false, vec![s_]);
+                let steps = f.loop_(s, self.steps / count, false, vec![s_]);
+                let steps = f.loop_(half, count, false, vec![steps]);
                 body.push(f.loop_(r, self.rows, false, vec![steps]));
             }
         }
@@ -98,8 +107,30 @@ impl Case {
         }
         let sums = f.loop_(chunk, self.chunks, false, body);
         let after = whole(&mut f, z, acc);
-        f.code.kernel = vec![before, sums, after];
+        f.code.kernel = before;
+        f.code.kernel.extend([sums, after]);
         f
+    }
+
+    /// A loop for each tile.
+    fn set_to_zero(&self, f: &mut Flat, acc: BufferId) -> Vec<Stmt> {
+        let n = self.sizes()[1];
+        let tiles = (0..self.tiles[0]).flat_map(|i| (0..self.tiles[1]).map(move |j| (i, j)));
+        let tiles = tiles.map(|(i, j)| {
+            let (r, l) = (f.var(), f.var());
+            let at = (Expr::var(r) + i * self.rows) * n + Expr::var(l) + j * LANES;
+            let lane = Lane {
+                var: l,
+                lanes: LANES as u32,
+            };
+            let zero = match self.sum() {
+                DType::F32 => Expr::f32(0.0),
+                _ => Expr::int(0).cast(DType::I32),
+            };
+            let s = f.store(acc, at, zero, Some(lane));
+            f.loop_(r, self.rows, false, vec![s])
+        });
+        tiles.collect()
     }
 
     fn check(&self, target: &Target) {
@@ -124,7 +155,12 @@ impl Case {
                 let at = (t / terms * n + c) * terms + t % terms;
                 a.get_f64(r * k + t) * b.get_f64(at)
             };
-            let sum = z.get_f64(r * n + c) + added.map(product).sum::<f64>();
+            let start = if self.zeros {
+                0.0
+            } else {
+                z.get_f64(r * n + c)
+            };
+            let sum = start + added.map(product).sum::<f64>();
             let found: &Tensor = &args[2];
             assert_eq!(
                 found.get_f64(r * n + c),
@@ -164,15 +200,27 @@ const SHAPES: [(i64, i64, i64, [i64; 2], bool); 7] = [
     (16, 16, 2, [4, 3], false),
 ];
 
+fn case(types: (DType, DType), shape: usize) -> Case {
+    let (rows, steps, chunks, tiles, skips) = SHAPES[shape];
+    Case {
+        types,
+        rows,
+        steps,
+        chunks,
+        tiles,
+        skips,
+        zeros: false,
+        halves: false,
+    }
+}
+
 fn cases() -> impl Iterator<Item = Case> {
-    TYPES.into_iter().flat_map(|types| {
-        SHAPES.map(|(rows, steps, chunks, tiles, skips)| Case {
-            types,
-            rows,
-            steps,
-            chunks,
-            tiles,
-            skips,
+    let shapes = (0..SHAPES.len()).flat_map(|shape| [false, true].map(|zeros| (shape, zeros)));
+    shapes.flat_map(|(shape, zeros)| {
+        TYPES.map(|types| Case {
+            zeros,
+            halves: zeros == (shape % 2 == 0),
+            ..case(types, shape)
         })
     })
 }
@@ -202,17 +250,6 @@ fn count(text: &str, instruction: &str) -> usize {
 
 #[test]
 fn sums_stay_in_tiles_and_factors_are_loaded_once() {
-    let case = |types, shape: usize| {
-        let (rows, steps, chunks, tiles, skips) = SHAPES[shape];
-        Case {
-            types,
-            rows,
-            steps,
-            chunks,
-            tiles,
-            skips,
-        }
-    };
     let names = ["tdpbf16ps", "tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"];
     for (types, name) in TYPES.into_iter().zip(names) {
         let text = assembly(&case(types, 0).code());
@@ -221,6 +258,15 @@ fn sums_stay_in_tiles_and_factors_are_loaded_once() {
         let found = found.map(|i| count(&text, i));
         assert_eq!(found, [1, 8, 4, 1, 4], "{types:?}");
     }
+    // Zeros are no loads.
+    let zeros = Case {
+        zeros: true,
+        halves: true,
+        ..case(TYPES[0], 0)
+    };
+    let text = assembly(&zeros.code());
+    let found = ["tilezero", "tileloadd", "tilestored"].map(|i| count(&text, i));
+    assert_eq!(found, [4, 4, 4]);
     // A single product of steps, without a loop round it.
     let text = assembly(&case(TYPES[0], 3).code());
     assert_eq!(count(&text, "tdpbf16ps"), 1);

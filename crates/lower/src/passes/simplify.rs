@@ -2,13 +2,14 @@
 //!
 //! Loops of one iteration vanish, conditions that the ranges decide too, and a
 //! condition narrows the ranges of what it guards: the interior of a
-//! partitioned loop loses its guards here.
+//! partitioned loop loses its guards here. A loop that does nothing from an
+//! iteration on ends there.
 
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
 use ir::simplify::{is_index, simplify as canonical, simplify_sum};
-use ir::{BinaryOp, Expr, ExprKind, ExprMap, VarId};
+use ir::{BinaryOp, Expr, ExprKind, ExprMap, LoopKind, VarId};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 
@@ -144,7 +145,10 @@ impl Simplifier {
         if l.body.is_empty() {
             return vec![];
         }
-        vec![Stmt::For(l)]
+        match shortened(&mut l) {
+            true => self.for_(l, r),
+            false => vec![Stmt::For(l)],
+        }
     }
 
     fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
@@ -186,6 +190,31 @@ fn with_range(r: &Ranges, v: VarId, extent: i64) -> Cow<'_, Ranges> {
         with.to_mut().set(v, lo, hi);
     }
     with
+}
+
+/// Lets a loop end where all of its body is guarded by an upper bound of its variable.
+fn shortened(l: &mut For) -> bool {
+    let [Stmt::If { cond, .. }] = &l.body[..] else {
+        return false;
+    };
+    let in_order = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);
+    if !in_order || !l.annotations.is_empty() {
+        return false;
+    }
+    let bound = |c: &Expr| match c.kind() {
+        ExprKind::Binary(BinaryOp::Lt, v, end) if v.as_var() == Some(l.var) => end.as_int(),
+        _ => None,
+    };
+    let ends = conjuncts(cond);
+    let Some(end) = ends
+        .iter()
+        .find_map(bound)
+        .filter(|end| (1..l.extent).contains(end))
+    else {
+        return false;
+    };
+    l.extent = end;
+    true
 }
 
 fn is_constant(e: &Expr) -> bool {

@@ -61,22 +61,25 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let convolution = sum.convolution(program).filter(|_| is_conv);
     let product = sum.product(program).filter(|_| !is_conv);
     if let Some(tiles) = sum.tiles() {
+        let (convolution, product) = (convolution.as_ref(), product.as_ref());
+        let convolution = convolution.filter(|c| tiles.suit_convolution(c));
+        let product = product.filter(|(s, _)| tiles.suit_product(s));
+        let copies = convolution.map_or(vec![], |c| tiles.copies(program, c));
         for (order, first) in [("columns", true), ("rows", false)] {
             let name = format!("{}.tiles.{order}", sum.dot.name);
-            let write = |d: &mut Draft| {
-                match (&convolution, &product) {
-                    (Some(c), _) => tiles.write_convolution(d, c, first)?,
-                    (_, Some((s, packing))) => tiles.write_product(d, s, *packing, first)?,
-                    _ => {}
-                }
-                others(d, all, &sum.handled(), target)
+            let mut write = |name, write: &dyn Fn(&mut Draft) -> Written<()>| {
+                found.write(Draft::new(name, program), |d| {
+                    write(d)?;
+                    others(d, all, &sum.handled(), target)
+                });
             };
-            let fits = convolution
-                .as_ref()
-                .is_some_and(|c| tiles.suit_convolution(c))
-                || product.as_ref().is_some_and(|(s, _)| tiles.suit_product(s));
-            if fits {
-                found.write(Draft::new(name, program), write);
+            for copied in &copies {
+                let name = format!("{name}{}", copied.word());
+                let c = convolution.expect("copies are of its image");
+                write(name, &|d| tiles.write_convolution(d, c, (*copied, first)));
+            }
+            if let Some((s, packing)) = product {
+                write(name, &|d| tiles.write_product(d, s, *packing, first));
             }
         }
     }
@@ -193,10 +196,13 @@ struct Convolution<'a> {
     x: &'a AxisLoop,
     lane: &'a AxisLoop,
     /// Blocks of input channels, and the channels of one.
-    channel_blocks: LoopId,
+    channel_blocks: &'a AxisLoop,
     channels: &'a AxisLoop,
     taps: [LoopId; 2],
+    image: BufferId,
     weights: BufferId,
+    /// Whether the image has far more pixels than there are results.
+    steps_over: bool,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
     /// The image, if it is not 0 outside of its borders.
@@ -313,11 +319,12 @@ impl DotSum<'_> {
         if lane.extent != self.lanes() || channels.extent % self.dot.terms != 0 {
             return None;
         }
-        let weights = program.block(n.block).loads().into_iter();
-        let weights = weights
-            .map(|(b, at)| (b, at.len()))
-            .find(|(b, dims)| program.buffer(*b).role == Role::Constant && *dims == 4)?
-            .0;
+        let loads = program.block(n.block).loads();
+        let mut dims = loads.iter().map(|(b, at)| (*b, at.len()));
+        let constant = |b: BufferId| program.buffer(b).role == Role::Constant;
+        let weights = dims.clone().find(|(b, dims)| constant(*b) && *dims == 4)?.0;
+        let image = dims.find(|(b, dims)| *b != weights && *dims == 5)?.0;
+        let pixels: i64 = program.buffer(image).shape[2..4].iter().product();
         let bordered = bordered(program, n.block);
         if bordered.is_some_and(|image| !self.surrounds(program, image)) {
             return None;
@@ -330,10 +337,12 @@ impl DotSum<'_> {
             y,
             x,
             lane,
-            channel_blocks: n.axis(image::CHANNEL_BLOCK)?.id,
+            channel_blocks: n.axis(image::CHANNEL_BLOCK)?,
             channels,
             taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
+            image,
             weights,
+            steps_over: pixels > 2 * y.extent * x.extent,
             is_padded,
             bordered,
         })
@@ -347,10 +356,16 @@ impl DotSum<'_> {
     }
 
     /// Copies an image with its border, which a dot product cannot leave out.
-    fn surround(&self, d: &mut Draft, image: BufferId) -> Written<()> {
+    fn surround(&self, d: &mut Draft, image: BufferId) -> Written<BlockId> {
         let copier = d.surround(self.main.block, image)?;
         let own = schedule::own_loops(d.program(), copier);
-        let [outer @ .., _, lanes] = &own[..] else {
+        self.share_image(d, &own)?;
+        Ok(copier)
+    }
+
+    /// Threads share the loops that copy an image, of which the last is over lanes.
+    fn share_image(&self, d: &mut Draft, loops: &[LoopId]) -> Written<()> {
+        let [outer @ .., _, lanes] = loops else {
             return Err(d.missing("the copy of the image has no rows".into()));
         };
         d.vectorize(*lanes)?;
@@ -362,7 +377,7 @@ impl DotSum<'_> {
         if let Some(image) = c.bordered {
             self.surround(d, image)?;
         }
-        self.pack_weights(d, c)?;
+        self.pack_weights(d, c, 1)?;
         let [ty, tx, tk] = self.tile(d, c);
         let result = self.keep_in_registers(d)?;
         let [y0, y1] = d.split(c.y.id, [REST, ty.value().into()])?;
@@ -374,7 +389,7 @@ impl DotSum<'_> {
             false => [c.batch, y0, k0, x0],
         };
         let lane = c.lane.id;
-        let sums = [c.channel_blocks, c.taps[0], c.taps[1]];
+        let sums = [c.channel_blocks.id, c.taps[0], c.taps[1]];
         let unrolled = [ci, y1, x1, k1];
         d.reorder(&[&outer[..], &sums, &unrolled, &[lane, term]].concat())?;
         self.share(d, &outer, 3)?;
@@ -383,14 +398,15 @@ impl DotSum<'_> {
         for axis in [3, 2, 1] {
             d.unroll(own[axis])?;
         }
-        self.instructions(d, lane, &unrolled, c.channel_blocks)?;
+        self.instructions(d, lane, &unrolled, c.channel_blocks.id)?;
         d.run_parallel()?;
         d.attempt_partition(x0);
         Ok(())
     }
 
-    /// Weights by maps and channels in fours, then taps; then the fours of a block innermost.
-    fn pack_weights(&self, d: &mut Draft, c: &Convolution) -> Written<()> {
+    /// Weights by maps and channels in fours, then taps; then the fours of a group of blocks
+    /// innermost.
+    fn pack_weights(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
         let order = [0, 2, 4, 5, 1, 3];
         let weights = if c.is_padded {
@@ -402,8 +418,8 @@ impl DotSum<'_> {
             let copier = d.pack(c.weights, &tiles, &order)?;
             d.output(copier)
         };
-        if c.channels.extent > self.dot.terms {
-            let fours = [(1, Arg::Lit(c.channels.extent / self.dot.terms))];
+        if groups * c.channels.extent > self.dot.terms {
+            let fours = [(1, Arg::Lit(groups * c.channels.extent / self.dot.terms))];
             d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
         }
         Ok(())

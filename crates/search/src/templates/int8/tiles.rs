@@ -9,6 +9,7 @@ use super::{Convolution, DotSum};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::gemm::{Packing, Shape};
 use ir::{BlockId, BufferId, Expr, ExprKind, LoopId, Program, Scope, TileDot};
+use schedule::Arg;
 
 /// How many times as many products tiles add as vectors do that dot products of a lane fill: 16
 /// rows of sums by 16 lanes in 16 cycles, where two vectors of 16 lanes start in one.
@@ -21,6 +22,23 @@ const START: i64 = 3;
 const FEW_ROWS: i64 = 4;
 /// Steps of a sum from which tiles are offered: of fewer most of a tile is unused.
 const FEWEST_STEPS: i64 = 4;
+
+/// Maps for which a copy of an image pays that fills tiles: a tile of 16 pixels takes about 100
+/// cycles to copy, and a product of half of its steps less saves 16 of them for each 16 maps.
+const MANY_MAPS: i64 = 256;
+
+/// Whether an image is copied before it is read.
+#[derive(Clone, Copy)]
+pub struct Copied(bool);
+
+impl Copied {
+    pub fn word(self) -> &'static str {
+        match self {
+            Copied(true) => ".copied",
+            Copied(false) => "",
+        }
+    }
+}
 
 pub struct Tiles<'a> {
     sum: &'a DotSum<'a>,
@@ -68,17 +86,15 @@ impl Tiles<'_> {
     /// Tiles of rows by tiles of columns that the sums are kept in, where there are so many at most:
     /// as square as can be, since each loads one tile for a row and one for a column.
     fn sums(&self, rows: i64, columns: i64) -> (i64, i64) {
-        let all = [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)];
+        let all = [(2, 2), (1, 4), (4, 1), (1, 3), (3, 1), (1, 2), (2, 1)];
         let fit = |(r, c): &(i64, i64)| *r <= rows && *c <= columns;
         all.into_iter().find(fit).unwrap_or((1, 1))
     }
 
-    /// Lets a sketch propose only as many sums as tiles hold beside a column of the right side
-    /// and one tile of the left.
+    /// Lets a sketch propose only as many sums as tiles hold beside one of each side.
     fn limit(&self, d: &mut Draft, rows: &[DecidedPart], columns: DecidedPart, each: i64) {
         let sums = [rows, &[columns]].concat();
-        let most = (self.dot.tiles() - 1) * each;
-        d.limit("tiles", &[(1, &sums), (1, &[columns])], most);
+        d.limit("tiles", &[(1, &sums)], (self.dot.tiles() - 2) * each);
     }
 
     /// Panels of columns outside tiles of rows, or inside.
@@ -105,7 +121,7 @@ impl Tiles<'_> {
         let whole = |t: &i64| m.extent % t == 0 || m.extent > 4 * t;
         let options: Vec<i64> = (2..=self.dot.rows()).filter(whole).collect();
         let rows = d.choose("rows", &options, rows).value();
-        let tiles = d.choose("row_tiles", &[1, 2, 3], r).value();
+        let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r).value();
         let widths: Vec<i64> = (1..=4)
             .filter(|w| *w <= vectors)
             .map(|w| w * lanes)
@@ -142,49 +158,90 @@ impl Tiles<'_> {
         Ok(())
     }
 
+    /// Blocks of channels that fill the steps of a tile, if an image is copied so that they follow
+    /// each other at each pixel.
+    pub fn grouped(&self, c: &Convolution) -> i64 {
+        let most = self.dot.rows() * self.sum.dot.terms / c.channels.extent;
+        let divides = |n: &i64| c.channel_blocks.extent % n == 0;
+        (1..=most).rev().find(divides).unwrap_or(1)
+    }
+
+    /// Images to copy before they are read, the likely best first: all that have a border, and
+    /// those whose channels are summed so often that full tiles gain more than the copy takes.
+    pub fn copies(&self, program: &Program, c: &Convolution) -> Vec<Copied> {
+        let groups = self.grouped(c);
+        let maps = c.maps.extent * c.lane.extent;
+        match guarded(program, self.sum.main.block) {
+            Some(_) => vec![Copied(true)],
+            None if groups == 1 || c.steps_over => vec![Copied(false)],
+            None if maps >= MANY_MAPS => vec![Copied(true), Copied(false)],
+            None => vec![Copied(false), Copied(true)],
+        }
+    }
+
     /// Blocks of maps outside lines of pixels, or inside.
     pub fn write_convolution(
         &self,
         d: &mut Draft,
         c: &Convolution,
-        maps_first: bool,
+        (copied, maps_first): (Copied, bool),
     ) -> Written<()> {
         let of = self.sum;
-        if let Some(image) = guarded(d.program(), of.main.block) {
-            of.surround(d, image)?;
+        let groups = match copied {
+            Copied(true) => self.grouped(c),
+            Copied(false) => 1,
+        };
+        // Images by blocks of channels, lines, pixels and the channels of a block.
+        let (group, order) = ([(1, Arg::Lit(groups))], [0, 1, 3, 4, 2, 5]);
+        match guarded(d.program(), of.main.block) {
+            Some(image) => {
+                let copier = of.surround(d, image)?;
+                if guarded(d.program(), of.main.block).is_some() {
+                    let left = "a copy of the image with its border leaves a test";
+                    return Err(d.missing(left.into()));
+                }
+                if groups > 1 {
+                    d.lay_out(d.output(copier), &group, &order)?;
+                }
+            }
+            None if groups > 1 => {
+                let copier = d.pack(c.image, &group, &order)?;
+                let own = schedule::own_loops(d.program(), copier);
+                of.share_image(d, &own)?;
+            }
+            None => {}
         }
-        if guarded(d.program(), of.main.block).is_some() {
-            return Err(d.missing("a copy of the image with its border leaves a test".into()));
-        }
-        of.pack_weights(d, c)?;
-        let [lines, tiles, pixels, maps] = self.tile(d, c);
+        of.pack_weights(d, c, groups)?;
+        let [lines, tiles, pixels, maps] = self.tile(d, c, groups);
         let result = of.keep(d, Scope::Local)?;
         let [y0, y1] = d.split(c.y.id, [REST, lines.value().into()])?;
         let [x0, tile, x1] =
             d.split(c.x.id, [REST, tiles.value().into(), pixels.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
+        let [blocks, block] = d.split(c.channel_blocks.id, [REST, given(groups)])?;
         let [step, term] = d.split(c.channels.id, [REST, given(of.dot.terms)])?;
         let outer = match maps_first {
             true => [c.batch, k0, y0, x0],
             false => [c.batch, y0, k0, x0],
         };
         let lane = c.lane.id;
-        let sums = [c.channel_blocks, c.taps[0], c.taps[1]];
+        let sums = [blocks, c.taps[0], c.taps[1]];
         let unrolled = [y1, tile, k1];
-        d.reorder(&[&outer[..], &sums, &unrolled, &[x1, step, lane, term]].concat())?;
+        let inner = [x1, block, step, lane, term];
+        d.reorder(&[&outer[..], &sums, &unrolled, &inner].concat())?;
         of.share(d, &outer, 3)?;
         let own = d.reverse_compute_at(result, x0)?;
         d.vectorize(own[4])?;
-        of.instructions(d, lane, &unrolled, c.channel_blocks)?;
+        of.instructions(d, lane, &unrolled, blocks)?;
         d.run_parallel()?;
         d.attempt_partition(x0);
         Ok(())
     }
 
     /// Lines, tiles of pixels in a line, their pixels, and blocks of maps.
-    fn tile(&self, d: &mut Draft, c: &Convolution) -> [Decided; 4] {
+    fn tile(&self, d: &mut Draft, c: &Convolution, groups: i64) -> [Decided; 4] {
         let [maps, height, width] = [c.maps, c.y, c.x].map(|l| l.extent);
-        let steps = c.channels.extent / self.sum.dot.terms;
+        let steps = groups * c.channels.extent / self.sum.dot.terms;
         let pixels = self.rows(width, steps);
         let in_line = (width + pixels - 1) / pixels;
         let (rows, k) = self.sums(in_line.max(if height % 2 == 0 { 2 } else { 1 }), maps);
@@ -196,9 +253,9 @@ impl Tiles<'_> {
         let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
         let most = self.dot.rows().min(width);
         let columns: Vec<i64> = (2..=most).filter(whole(width)).collect();
-        let heights: Vec<i64> = (1..=3).filter(|t| height % t == 0).collect();
+        let heights: Vec<i64> = (1..=4).filter(|t| height % t == 0).collect();
         let lines = d.choose("y", &heights, lines);
-        let tiles = d.choose("x_tiles", &[1, 2, 3], tiles);
+        let tiles = d.choose("x_tiles", &[1, 2, 3, 4], tiles);
         let pixels = d.choose("x", &columns, pixels);
         let maps = d.choose("k", &blocks, k);
         self.limit(d, &[lines.value(), tiles.value()], maps.value(), 1);
