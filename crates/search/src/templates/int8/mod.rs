@@ -64,19 +64,20 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         let (convolution, product) = (convolution.as_ref(), product.as_ref());
         let convolution = convolution.filter(|c| tiles.suit_convolution(c));
         let product = product.filter(|(s, _)| tiles.suit_product(s));
-        let copies = convolution.map_or(vec![], |c| tiles.copies(program, c));
+        let ways = convolution.map_or(vec![], |c| tiles.ways(program, c));
+        let mut write = |name, write: &dyn Fn(&mut Draft) -> Written<()>| {
+            found.write(Draft::new(name, program), |d| {
+                write(d)?;
+                others(d, all, &sum.handled(), target)
+            });
+        };
         for (order, first) in [("columns", true), ("rows", false)] {
             let name = format!("{}.tiles.{order}", sum.dot.name);
-            let mut write = |name, write: &dyn Fn(&mut Draft) -> Written<()>| {
-                found.write(Draft::new(name, program), |d| {
-                    write(d)?;
-                    others(d, all, &sum.handled(), target)
-                });
-            };
-            for copied in &copies {
-                let name = format!("{name}{}", copied.word());
-                let c = convolution.expect("copies are of its image");
-                write(name, &|d| tiles.write_convolution(d, c, (*copied, first)));
+            // All pixels of an image have one order.
+            let ways = ways.iter().filter(|w| first || w.has_orders());
+            for (way, c) in ways.zip(convolution.iter().cycle()) {
+                let name = format!("{name}{}", way.word());
+                write(name, &|d| tiles.write_convolution(d, c, (*way, first)));
             }
             if let Some((s, packing)) = product {
                 write(name, &|d| tiles.write_product(d, s, *packing, first));
@@ -203,6 +204,7 @@ struct Convolution<'a> {
     weights: BufferId,
     /// Whether the image has far more pixels than there are results.
     steps_over: bool,
+    is_one_tap: bool,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
     /// The image, if it is not 0 outside of its borders.
@@ -343,6 +345,8 @@ impl DotSum<'_> {
             image,
             weights,
             steps_over: pixels > 2 * y.extent * x.extent,
+            is_one_tap: n.extent(image::TAP_ROW) == Some(1)
+                && n.extent(image::TAP_COLUMN) == Some(1),
             is_padded,
             bordered,
         })

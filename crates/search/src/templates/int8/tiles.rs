@@ -8,7 +8,8 @@
 use super::{Convolution, DotSum};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::gemm::{Packing, Shape};
-use ir::{BlockId, BufferId, Expr, ExprKind, LoopId, Program, Scope, TileDot};
+use ir::names::image;
+use ir::{BlockId, BufferId, DType, Expr, ExprKind, LoopId, Program, Scope, TileDot};
 use schedule::Arg;
 
 /// How many times as many products tiles add as vectors do that dot products of a lane fill: 16
@@ -27,15 +28,37 @@ const FEWEST_STEPS: i64 = 4;
 /// cycles to copy, and a product of half of its steps less saves 16 of them for each 16 maps.
 const MANY_MAPS: i64 = 256;
 
-/// Whether an image is copied before it is read.
-#[derive(Clone, Copy)]
-pub struct Copied(bool);
+/// How many times fewer cycles all pixels of an image together have to take than lines one by one:
+/// the sums of all pixels wait in memory.
+const SHORT_LINES: f64 = 1.2;
+/// Bytes of the sums of an image's pixels that stay in the first-level cache beside the factors.
+const SUMS: i64 = 16 << 10;
 
-impl Copied {
+/// How pixels become rows of tiles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// Pixels of a line, of the image as it is.
+    Lines,
+    /// Of a copy with borders, in which the channels of a full tile follow each other.
+    CopiedLines,
+    /// Pixels of all lines one after the other, of an image that has nothing between them.
+    Image,
+    /// The same, of a copy that holds what each pixel of the result reads.
+    Gathered,
+}
+
+impl Rows {
+    /// Whether maps may be outside pixels or inside.
+    pub fn has_orders(self) -> bool {
+        matches!(self, Rows::Lines | Rows::CopiedLines)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
-            Copied(true) => ".copied",
-            Copied(false) => "",
+            Rows::Lines => "",
+            Rows::CopiedLines => ".copied",
+            Rows::Image => ".image",
+            Rows::Gathered => ".gathered",
         }
     }
 }
@@ -166,35 +189,67 @@ impl Tiles<'_> {
         (1..=most).rev().find(divides).unwrap_or(1)
     }
 
-    /// Images to copy before they are read, the likely best first: all that have a border, and
+    /// Ways to make rows of pixels, the likely best first. Images that have a border are copied, and
     /// those whose channels are summed so often that full tiles gain more than the copy takes.
-    pub fn copies(&self, program: &Program, c: &Convolution) -> Vec<Copied> {
-        let groups = self.grouped(c);
+    /// Short lines fill a part of a tile only; all lines of an image fill all but the last.
+    pub fn ways(&self, program: &Program, c: &Convolution) -> Vec<Rows> {
         let maps = c.maps.extent * c.lane.extent;
-        match guarded(program, self.sum.main.block) {
-            Some(_) => vec![Copied(true)],
-            None if groups == 1 || c.steps_over => vec![Copied(false)],
-            None if maps >= MANY_MAPS => vec![Copied(true), Copied(false)],
-            None => vec![Copied(false), Copied(true)],
+        let has_border = guarded(program, self.sum.main.block).is_some();
+        let is_alone = !has_border && c.is_one_tap && !c.steps_over;
+        let lines = match () {
+            () if has_border => vec![Rows::CopiedLines],
+            () if self.grouped(c) == 1 || c.steps_over => vec![Rows::Lines],
+            () if maps >= MANY_MAPS => vec![Rows::CopiedLines, Rows::Lines],
+            () => vec![Rows::Lines, Rows::CopiedLines],
+        };
+        let pixels = c.y.extent * c.x.extent;
+        let sums = pixels * c.lane.extent * DType::F32.size() as i64;
+        let image = match () {
+            () if sums > SUMS => vec![],
+            () if is_alone => vec![Rows::Image, Rows::Gathered],
+            () => vec![Rows::Gathered],
+        };
+        let steps = c.channels.extent / self.sum.dot.terms;
+        let in_lines = c.y.extent * self.cycles(c.x.extent, steps * self.grouped(c));
+        let in_image = self.cycles(pixels, steps * self.grouped(c));
+        match in_image as f64 * SHORT_LINES < in_lines as f64 {
+            true => [image, lines].concat(),
+            false => [lines, image].concat(),
         }
     }
 
-    /// Blocks of maps outside lines of pixels, or inside.
+    /// Cycles of the fewest tiles that have so many rows.
+    fn cycles(&self, rows: i64, steps: i64) -> i64 {
+        let tile = self.rows(rows, steps);
+        (rows + tile - 1) / tile * (START + steps.max(tile))
+    }
+
+    /// Blocks of maps outside pixels, or inside.
     pub fn write_convolution(
         &self,
         d: &mut Draft,
         c: &Convolution,
-        (copied, maps_first): (Copied, bool),
+        (rows, maps_first): (Rows, bool),
     ) -> Written<()> {
+        let groups = self.copy(d, c, rows)?;
+        self.sum.pack_weights(d, c, groups)?;
+        match rows {
+            Rows::Lines | Rows::CopiedLines => self.write_lines(d, c, groups, maps_first),
+            Rows::Image | Rows::Gathered => self.write_image(d, c, groups),
+        }
+    }
+
+    /// Copies the image; blocks of channels that follow each other at each pixel.
+    fn copy(&self, d: &mut Draft, c: &Convolution, rows: Rows) -> Written<i64> {
         let of = self.sum;
-        let groups = match copied {
-            Copied(true) => self.grouped(c),
-            Copied(false) => 1,
-        };
+        let groups = self.grouped(c);
         // Images by blocks of channels, lines, pixels and the channels of a block.
         let (group, order) = ([(1, Arg::Lit(groups))], [0, 1, 3, 4, 2, 5]);
-        match guarded(d.program(), of.main.block) {
-            Some(image) => {
+        let border = guarded(d.program(), of.main.block);
+        match (rows, border) {
+            (Rows::Lines | Rows::Image, _) => return Ok(1),
+            (Rows::Gathered, _) => self.gather(d, c, groups)?,
+            (Rows::CopiedLines, Some(image)) => {
                 let copier = of.surround(d, image)?;
                 if guarded(d.program(), of.main.block).is_some() {
                     let left = "a copy of the image with its border leaves a test";
@@ -204,38 +259,123 @@ impl Tiles<'_> {
                     d.lay_out(d.output(copier), &group, &order)?;
                 }
             }
-            None if groups > 1 => {
+            (Rows::CopiedLines, None) => {
                 let copier = d.pack(c.image, &group, &order)?;
                 let own = schedule::own_loops(d.program(), copier);
                 of.share_image(d, &own)?;
             }
-            None => {}
         }
-        of.pack_weights(d, c, groups)?;
+        Ok(groups)
+    }
+
+    /// Copies what each pixel of the result reads: by groups of channels and taps, then pixels.
+    fn gather(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
+        let of = self.sum;
+        let copier = d.reindex(of.main.block, c.image)?;
+        let block = d.block(copier);
+        let names = block
+            .iters
+            .iter()
+            .map(|i| d.program().var(i.var).name.clone());
+        let names: Vec<String> = names.collect();
+        let channels = image::CHANNEL_BLOCK.as_str();
+        // A dimension that is split in two moves those behind it on by one.
+        let split = names.iter().position(|n| n == channels);
+        let split = split.ok_or_else(|| d.missing("the copy has no channels".into()))?;
+        let at = |name: &str| {
+            let found = names.iter().position(|n| n == name);
+            found.map(|at| at + usize::from(at > split))
+        };
+        let outer = [
+            channels,
+            image::TAP_ROW.as_str(),
+            image::TAP_COLUMN.as_str(),
+        ];
+        let inner = [image::ROW.as_str(), image::COLUMN.as_str()];
+        let last = [Some(split + 1), at(image::CHANNEL_LANE.as_str())];
+        let wanted = outer.iter().chain(&inner).map(|n| at(n)).chain(last);
+        let wanted: Vec<usize> = wanted.flatten().collect();
+        let mut order: Vec<usize> = (0..=names.len()).filter(|d| !wanted.contains(d)).collect();
+        order.extend(wanted);
+        d.lay_out(d.output(copier), &[(split, Arg::Lit(groups))], &order)?;
+        let own = schedule::own_loops(d.program(), copier);
+        of.share_image(d, &own)
+    }
+
+    /// Tiles of pixels in a line, of one line or of several.
+    fn write_lines(
+        &self,
+        d: &mut Draft,
+        c: &Convolution,
+        groups: i64,
+        maps_first: bool,
+    ) -> Written<()> {
+        let of = self.sum;
         let [lines, tiles, pixels, maps] = self.tile(d, c, groups);
         let result = of.keep(d, Scope::Local)?;
         let [y0, y1] = d.split(c.y.id, [REST, lines.value().into()])?;
         let [x0, tile, x1] =
             d.split(c.x.id, [REST, tiles.value().into(), pixels.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
-        let [blocks, block] = d.split(c.channel_blocks.id, [REST, given(groups)])?;
-        let [step, term] = d.split(c.channels.id, [REST, given(of.dot.terms)])?;
         let outer = match maps_first {
             true => [c.batch, k0, y0, x0],
             false => [c.batch, y0, k0, x0],
         };
-        let lane = c.lane.id;
-        let sums = [blocks, c.taps[0], c.taps[1]];
+        let (sums, inner) = self.terms(d, c, groups)?;
         let unrolled = [y1, tile, k1];
-        let inner = [x1, block, step, lane, term];
-        d.reorder(&[&outer[..], &sums, &unrolled, &inner].concat())?;
+        d.reorder(&[&outer[..], &sums, &unrolled, &[x1], &inner].concat())?;
         of.share(d, &outer, 3)?;
         let own = d.reverse_compute_at(result, x0)?;
         d.vectorize(own[4])?;
-        of.instructions(d, lane, &unrolled, blocks)?;
+        of.instructions(d, c.lane.id, &unrolled, sums[0])?;
         d.run_parallel()?;
         d.attempt_partition(x0);
         Ok(())
+    }
+
+    /// Tiles of pixels of all lines; the sums of all of them leave together.
+    fn write_image(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
+        let of = self.sum;
+        let count = c.y.extent * c.x.extent;
+        let steps = groups * c.channels.extent / of.dot.terms;
+        let rows = self.rows(count, steps);
+        let (r, k) = self.sums((count + rows - 1) / rows, c.maps.extent);
+        let whole = |t: &i64| count % t == 0 || count > 4 * t;
+        let most = self.dot.rows().min(count);
+        let options: Vec<i64> = (2..=most).filter(whole).collect();
+        let rows = d.choose("rows", &options, rows);
+        let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r);
+        let blocks: Vec<i64> = (1..=4).filter(|k| c.maps.extent % k == 0).collect();
+        let maps = d.choose("k", &blocks, k);
+        self.limit(d, &[tiles.value()], maps.value(), 1);
+        let result = of.keep(d, Scope::Local)?;
+        let pixels = d.fuse(c.y.id, c.x.id)?;
+        let [p0, tile, p1] = d.split(pixels, [REST, tiles.value().into(), rows.value().into()])?;
+        let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
+        let (sums, inner) = self.terms(d, c, groups)?;
+        let unrolled = [tile, k1];
+        d.reorder(&[&[c.batch, k0, p0], &sums[..], &unrolled, &[p1], &inner].concat())?;
+        let shared = d.parallel(&[c.batch, k0], of.target.threads)?;
+        let own = d.reverse_compute_at(result, shared.unwrap_or(k0))?;
+        d.vectorize(own[4])?;
+        of.instructions(d, c.lane.id, &unrolled, sums[0])?;
+        d.run_parallel()?;
+        d.attempt_partition(p0);
+        Ok(())
+    }
+
+    /// The loops over groups of channels and taps, and those of a tile: the blocks of a group,
+    /// steps, lanes and the terms of a step.
+    fn terms(
+        &self,
+        d: &mut Draft,
+        c: &Convolution,
+        groups: i64,
+    ) -> Written<([LoopId; 3], [LoopId; 4])> {
+        let [blocks, block] = d.split(c.channel_blocks.id, [REST, given(groups)])?;
+        let [step, term] = d.split(c.channels.id, [REST, given(self.sum.dot.terms)])?;
+        let sums = [blocks, c.taps[0], c.taps[1]];
+        Ok((sums, [block, step, c.lane.id, term]))
     }
 
     /// Lines, tiles of pixels in a line, their pixels, and blocks of maps.
