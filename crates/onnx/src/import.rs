@@ -1,5 +1,6 @@
 //! From an ONNX file to a bound model.
 
+mod appended;
 mod branches;
 mod contradiction;
 mod control;
@@ -12,6 +13,7 @@ mod order;
 mod outputs;
 mod parameters;
 mod placed;
+mod sampled;
 mod sized;
 mod summed;
 mod wanted;
@@ -30,6 +32,7 @@ use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, any_tensor_from, dtype_of};
 use crate::versions::{operator_sets, standard_domain};
 use crate::wrapping;
+use appended::Appending;
 use control::{Definition, Stop};
 use graph::{Limits, Model, NamedDim, TensorType, ValueId};
 use prost::{DecodeError, Message};
@@ -190,6 +193,7 @@ fn bind(
         unsupported: Vec::new(),
         needed: Vec::new(),
         written: HashMap::new(),
+        appending: HashMap::new(),
         folder,
         bound: Bound::default(),
         live: Live::default(),
@@ -220,6 +224,8 @@ struct Importer<'a> {
     needed: Vec<NeededValue>,
     /// Constants of graphs that are written out several times, by what defines them.
     written: HashMap<Definition, ValueId>,
+    /// Bodies of loops that append to these states.
+    appending: HashMap<(Definition, Vec<usize>), Appending>,
     folder: Option<&'a DataFolder>,
     bound: Bound,
     live: Live,
@@ -524,9 +530,12 @@ impl Importer<'_> {
             parameters: &self.parameters,
         };
         let imported = sequence::check(&import, operator.name).and_then(|()| {
-            wrapping::import(&mut import, operator.name, |n| match sized::concerns(n) {
-                true => sized::import(n, operator),
-                false => complete(n, operator.import),
+            wrapping::import(&mut import, operator.name, |n| {
+                sized::find_bounds(n, operator);
+                match sized::concerns(n) {
+                    true => sized::import(n, operator),
+                    false => complete(n, operator.import),
+                }
             })
         });
         match imported {

@@ -98,6 +98,9 @@ fn taken(
     yes: ValueId,
     no: ValueId,
 ) -> Result<ValueId, Problem> {
+    if yes == no {
+        return Ok(yes);
+    }
     if [yes, no].iter().any(|v| n.sequences.contains_key(v)) {
         return Problem::unsupported("its condition is open, and its branches make sequences");
     }
