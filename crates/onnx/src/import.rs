@@ -213,6 +213,9 @@ fn bind(
     })
 }
 
+/// Floating-point inputs of up to this many elements may be sizes and scales, which `--const` can give.
+const MOST_GIVEN: usize = 16;
+
 struct Importer<'a> {
     model: Model,
     /// What each ONNX name stands for; `None` if its node could not be imported.
@@ -453,6 +456,14 @@ impl Importer<'_> {
                          model is read; make `{source}` a constant of the file"
                     );
                     self.report(node.op_type(), domain, &name, &reason);
+                } else if inputs.iter().any(|i| self.is_data(i)) {
+                    let reason = format!(
+                        "its {role} comes from the numbers of input `{}`, and nothing in the model bounds it: bound it \
+                         in the model (as by Clip or Min with a constant), or export the model without this node and \
+                         apply it to the model's outputs",
+                        inputs.join("`, `")
+                    );
+                    self.report(node.op_type(), domain, &name, &reason);
                 } else {
                     self.needed.push(NeededValue {
                         node: name,
@@ -468,6 +479,12 @@ impl Importer<'_> {
             self.values.insert(output.clone(), None);
         }
         Ok(())
+    }
+
+    /// Whether an input is what the model computes with, as an image is: no one would make it a constant.
+    fn is_data(&self, input: &str) -> bool {
+        let ty = self.model.find_value(input).map(|v| self.model[v].ty());
+        ty.is_some_and(|ty| ty.dtype.is_float() && ty.len() > MOST_GIVEN)
     }
 
     /// `None` if an operand's node could not be imported, so this one was not tried.

@@ -135,7 +135,8 @@ pub(super) fn find_bounds(n: &mut NodeImport, operator: &Operator) {
     let place = match operator.name {
         _ if !operator.domain.is_empty() => return,
         "ConstantOfShape" => 0,
-        "Expand" | "Range" | "TopK" => 1,
+        "Expand" | "Range" | "Tile" | "TopK" => 1,
+        "Split" if n.opset > 12 => 1,
         "Resize" if n.opset > 10 => 3,
         _ => return,
     };
@@ -158,6 +159,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Range" if !any => range(n, operator),
         "TopK" => top_k(n, operator),
         "Resize" if sampled::concerns(n) => sampled::resize(n, operator),
+        "Tile" => placed::tile(n, operator),
         "Slice" if moving::concerns(n) => moving::slice(n),
         "Slice" => slice(n, operator),
         "Reshape" if any => reshaped(n, operator),
@@ -172,15 +174,15 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Squeeze" | "Unsqueeze" | "Flatten" => reshaped(n, operator),
         "Transpose" => transposed(n, operator),
         "Concat" => concat(n, operator),
-        "Split" => along(n, operator, 0, None),
+        "Split" => moving::split(n),
         "Expand" => placed::expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
-        "Pad" | "Tile" => placed::pad(n, operator),
+        "Pad" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
         "ScatterND" => placed::scatter_tuples(n),
         "CumSum" => summed::running(n, operator),
         "LayerNormalization" | "RMSNormalization" => summed::normalised(n, operator),
-        "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
+        "Softmax" | "LogSoftmax" => along(n, operator, -1, f64::NEG_INFINITY),
         "ArgMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => summed::reduced(n, operator, f64::INFINITY),
         "ReduceMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
@@ -567,16 +569,12 @@ fn together(
     Ok((count, places))
 }
 
-/// Along the operator's axis an operand is filled so that it changes nothing, or refused.
-fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: Option<f64>) -> Imported {
+/// Along the operator's axis an operand is filled so that it changes nothing.
+fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: f64) -> Imported {
     let x = n.input(0)?;
     let axis = n.axis(n.attributes.int("axis", axis)?, n.ty(x).rank())?;
     let extents = n.live.extents(x).to_vec();
-    match fill {
-        Some(fill) => n.inputs[0] = Some(n.masked(x, &[axis], fill)?),
-        None if n.live.count(x, axis).is_some() => return refuse(n),
-        None => {}
-    }
+    n.inputs[0] = Some(n.masked(x, &[axis], fill)?);
     let values = complete(n, operator.import)?;
     set_all(n, values, &extents)
 }
