@@ -356,6 +356,21 @@ fn flat(place: &[usize], shape: &[usize]) -> usize {
 }
 
 impl NodeImport<'_> {
+    /// Whether all numbers of a value are known to lie between two.
+    pub(crate) fn lies_within(&self, v: ValueId, low: f64, high: f64) -> bool {
+        if let Some(t) = self.model.constant(v) {
+            return (0..t.len()).all(|i| (low..=high).contains(&t.get_f64(i)));
+        }
+        let mut bounds = Bounds {
+            model: self.model,
+            live: self.live,
+            known: HashMap::new(),
+            left: MOST_VALUES,
+        };
+        let own = bounds.element(v, None);
+        low <= own.low && own.high <= high
+    }
+
     /// Finds between what each of some integers lies, for a value that is to be sizes. Nothing is found where an input
     /// decides without a bound, and then the value has no range afterwards.
     pub(crate) fn find_range(&mut self, v: ValueId) {

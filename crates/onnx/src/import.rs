@@ -6,6 +6,7 @@ mod contradiction;
 mod control;
 mod fixed;
 mod functions;
+mod guarded;
 mod halves;
 mod inputs;
 mod masks;
@@ -194,6 +195,7 @@ fn bind(
         needed: Vec::new(),
         written: HashMap::new(),
         appending: HashMap::new(),
+        guard: None,
         folder,
         bound: Bound::default(),
         live: Live::default(),
@@ -213,9 +215,6 @@ fn bind(
     })
 }
 
-/// Floating-point inputs of up to this many elements may be sizes and scales, which `--const` can give.
-const MOST_GIVEN: usize = 16;
-
 struct Importer<'a> {
     model: Model,
     /// What each ONNX name stands for; `None` if its node could not be imported.
@@ -229,6 +228,8 @@ struct Importer<'a> {
     written: HashMap<Definition, ValueId>,
     /// Bodies of loops that append to these states.
     appending: HashMap<(Definition, Vec<usize>), Appending>,
+    /// Where the data decide whether the nodes run that are being imported, the value that says so.
+    guard: Option<ValueId>,
     folder: Option<&'a DataFolder>,
     bound: Bound,
     live: Live,
@@ -456,7 +457,7 @@ impl Importer<'_> {
                          model is read; make `{source}` a constant of the file"
                     );
                     self.report(node.op_type(), domain, &name, &reason);
-                } else if inputs.iter().any(|i| self.is_data(i)) {
+                } else if inputs.iter().any(|i| inputs::is_data(&self.model, i)) {
                     let reason = format!(
                         "its {role} comes from the numbers of input `{}`, and nothing in the model bounds it: bound it \
                          in the model (as by Clip or Min with a constant), or export the model without this node and \
@@ -479,12 +480,6 @@ impl Importer<'_> {
             self.values.insert(output.clone(), None);
         }
         Ok(())
-    }
-
-    /// Whether an input is what the model computes with, as an image is: no one would make it a constant.
-    fn is_data(&self, input: &str) -> bool {
-        let ty = self.model.find_value(input).map(|v| self.model[v].ty());
-        ty.is_some_and(|ty| ty.dtype.is_float() && ty.len() > MOST_GIVEN)
     }
 
     /// `None` if an operand's node could not be imported, so this one was not tried.
@@ -548,6 +543,9 @@ impl Importer<'_> {
         };
         let imported = sequence::check(&import, operator.name).and_then(|()| {
             wrapping::import(&mut import, operator.name, |n| {
+                if let Some(runs) = self.guard {
+                    guarded::guard(n, operator.name, runs)?;
+                }
                 sized::find_bounds(n, operator);
                 match sized::concerns(n) {
                     true => sized::import(n, operator),

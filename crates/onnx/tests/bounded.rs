@@ -214,6 +214,64 @@ fn a_loop_ends_by_its_number_or_by_its_condition() {
     }
 }
 
+#[test]
+fn iterations_and_branches_that_do_not_run_do_no_harm() {
+    // The bound of the number is 5. An iteration reads y[i] of three elements, and divides by 3 - i.
+    let body = vec![
+        node("Gather", &["y", "i"], &["element"], vec![]),
+        node("Sub", &["three", "i"], &["by"], vec![]),
+        node("Div", &["twelve", "by"], &["part"], vec![]),
+        node("Cast", &["part"], &["number_of"], vec![int("to", 1)]),
+        node("Mul", &["element", "number_of"], &["product"], vec![]),
+        node("Add", &["total", "product"], &["sum"], vec![]),
+        node("Identity", &["going"], &["on"], vec![]),
+    ];
+    let attribute = graph(&["i", "going", "total"], body, &["on", "sum"]);
+    // x[10 number] where the number is 0; else x[number].
+    let branch = |name: &str, index: &str| {
+        let taken = node("Gather", &["x", index], &["taken"], vec![]);
+        AttributeProto {
+            name: Some(name.into()),
+            ..graph(&[], vec![taken], &["taken"])
+        }
+    };
+    let nodes = vec![
+        node(
+            "Loop",
+            &["number", "", "total0"],
+            &["last"],
+            vec![attribute],
+        ),
+        node("Less", &["number", "one"], &["none"], vec![]),
+        node("Mul", &["number", "ten"], &["far"], vec![]),
+        node(
+            "If",
+            &["none"],
+            &["chosen"],
+            vec![
+                branch("then_branch", "far"),
+                branch("else_branch", "number"),
+            ],
+        ),
+    ];
+    let constants = vec![
+        floats("y", &[3], &[1.0, 2.0, 4.0]),
+        scalar("three", 3),
+        scalar("twelve", 12),
+        scalar("one", 1),
+        scalar("ten", 10),
+        floats("total0", &[], &[0.0]),
+    ];
+    let m = model(nodes, &["last", "chosen"], constants);
+    // 1 * 12/3 + 2 * 12/2 + 4 * 12/1.
+    let sums = [0.0, 4.0, 16.0, 64.0];
+    for (z, k) in SIZES.into_iter().filter(|s| s.1 <= 3) {
+        let r = results(&m, z);
+        is(&r[0], &[], &[sums[k]]);
+        is(&r[1], &[], &[f64::from(X[k])]);
+    }
+}
+
 /// Where element `i` of `size` lies on an axis of `n`.
 fn position(word: &str, i: usize, size: usize, n: usize) -> f64 {
     let (i, size, n) = (i as f64, size as f64, n as f64);

@@ -414,7 +414,8 @@ impl Importer<'_> {
         let holds = Tensor::from_bools(&[], &[true]);
         let holds = self.model.add_result(name, holds);
         let body = course.appending.as_ref().map_or(body, |a| &*a.body);
-        let values = self.inline(body, &[&[number, holds], &course.state[..]].concat())?;
+        let operands = [&[number, holds], &course.state[..]].concat();
+        let values = self.inline_where(node, runs, body, &operands)?;
         let count = course.state.len();
         for (list, value) in course.lists.iter_mut().zip(&values[1 + count..]) {
             list.push(*value);
