@@ -1,10 +1,12 @@
 //! From an ONNX file to a bound model.
 
+mod appended;
 mod branches;
 mod contradiction;
 mod control;
 mod fixed;
 mod functions;
+mod guarded;
 mod halves;
 mod inputs;
 mod masks;
@@ -12,6 +14,7 @@ mod order;
 mod outputs;
 mod parameters;
 mod placed;
+mod sampled;
 mod sized;
 mod summed;
 mod wanted;
@@ -30,6 +33,7 @@ use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, any_tensor_from, dtype_of};
 use crate::versions::{operator_sets, standard_domain};
 use crate::wrapping;
+use appended::Appending;
 use control::{Definition, Stop};
 use graph::{Limits, Model, NamedDim, TensorType, ValueId};
 use prost::{DecodeError, Message};
@@ -190,6 +194,8 @@ fn bind(
         unsupported: Vec::new(),
         needed: Vec::new(),
         written: HashMap::new(),
+        appending: HashMap::new(),
+        guard: None,
         folder,
         bound: Bound::default(),
         live: Live::default(),
@@ -220,6 +226,10 @@ struct Importer<'a> {
     needed: Vec<NeededValue>,
     /// Constants of graphs that are written out several times, by what defines them.
     written: HashMap<Definition, ValueId>,
+    /// Bodies of loops that append to these states.
+    appending: HashMap<(Definition, Vec<usize>), Appending>,
+    /// Where the data decide whether the nodes run that are being imported, the value that says so.
+    guard: Option<ValueId>,
     folder: Option<&'a DataFolder>,
     bound: Bound,
     live: Live,
@@ -447,6 +457,14 @@ impl Importer<'_> {
                          model is read; make `{source}` a constant of the file"
                     );
                     self.report(node.op_type(), domain, &name, &reason);
+                } else if inputs.iter().any(|i| inputs::is_data(&self.model, i)) {
+                    let reason = format!(
+                        "its {role} comes from the numbers of input `{}`, and nothing in the model bounds it: bound it \
+                         in the model (as by Clip or Min with a constant), or export the model without this node and \
+                         apply it to the model's outputs",
+                        inputs.join("`, `")
+                    );
+                    self.report(node.op_type(), domain, &name, &reason);
                 } else {
                     self.needed.push(NeededValue {
                         node: name,
@@ -524,9 +542,15 @@ impl Importer<'_> {
             parameters: &self.parameters,
         };
         let imported = sequence::check(&import, operator.name).and_then(|()| {
-            wrapping::import(&mut import, operator.name, |n| match sized::concerns(n) {
-                true => sized::import(n, operator),
-                false => complete(n, operator.import),
+            wrapping::import(&mut import, operator.name, |n| {
+                if let Some(runs) = self.guard {
+                    guarded::guard(n, operator.name, runs)?;
+                }
+                sized::find_bounds(n, operator);
+                match sized::concerns(n) {
+                    true => sized::import(n, operator),
+                    false => complete(n, operator.import),
+                }
             })
         });
         match imported {

@@ -12,6 +12,7 @@ mod attention;
 mod attributes;
 mod bits;
 mod bnb;
+mod bounds;
 mod composite;
 mod contract;
 mod cumulative;

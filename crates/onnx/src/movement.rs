@@ -34,6 +34,9 @@ pub(crate) fn concat(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn split(n: &mut NodeImport) -> Imported {
+    if crate::moving::splits(n) {
+        return crate::moving::split(n);
+    }
     let x = n.input(0)?;
     let shape = n.shape(x);
     let axis = n.axis(n.attributes.int("axis", 0)?, shape.len())?;

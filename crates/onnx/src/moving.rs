@@ -1,4 +1,4 @@
-//! `Slice` where the data decide where it starts or ends. The elements are gathered from computed
+//! `Slice` and `Split` where the data decide where parts start or end. The elements are gathered from computed
 //! positions, as many as there can be, and a count says how many of them are live.
 
 use crate::indexing::counting;
@@ -221,4 +221,87 @@ pub(crate) fn slice(n: &mut NodeImport) -> Imported {
         )?;
     }
     Ok(vec![y])
+}
+
+/// Whether a `Split` is for [`split`]: the sizes of its parts are computed, or the size of the axis.
+pub(crate) fn splits(n: &NodeImport) -> bool {
+    let given = n.inputs.get(1).copied().flatten();
+    n.opset > 12 && given.is_some_and(|v| n.model.constant(v).is_none())
+}
+
+/// The elements of `x` from `start` on along an axis, `most` at most, of which `count` are there.
+fn part(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+    (start, count, most): (ValueId, ValueId, usize),
+) -> Result<ValueId, Problem> {
+    let last = n.number(n.shape(x)[axis] as i64 - 1);
+    let places = counting(n, most, 0, 1, 0)?;
+    let places = n.binary(Binary::Add, places, start)?;
+    let places = n.binary(Binary::Min, places, last)?;
+    let mut extents = n.live.extents(x).to_vec();
+    let y = n.emit(Op::Gather(Gather { axis }), &[x, places])?;
+    extents.retain(|e| e.axis != axis);
+    extents.push(Extent { axis, count });
+    n.live.set(y, extents);
+    Ok(y)
+}
+
+pub(crate) fn split(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let axis = n.axis(n.attributes.int("axis", 0)?, shape.len())?;
+    let live = n.live.count(x, axis);
+    let parts = n.proto.output.len();
+    n.attributes.optional_int("num_outputs")?;
+    if live.is_none() && !splits(n) {
+        // Other axes are live, and stay so.
+        let extents = n.live.extents(x).to_vec();
+        let values = crate::movement::split(n)?;
+        for v in values.iter().filter(|v| **v != x) {
+            n.live.set(*v, extents.clone());
+        }
+        return Ok(values);
+    }
+    let size = live.unwrap_or_else(|| n.number(shape[axis] as i64));
+    let zero = n.number(0);
+    let mut sizes = Vec::new();
+    if n.opset > 12 && n.inputs.get(1).copied().flatten().is_some() {
+        let given = Places::of(n, 1, "sizes")?;
+        if given.len != parts {
+            return Problem::unsupported(format!("{} sizes for {parts} outputs", given.len));
+        }
+        let range = n.input(1).ok().and_then(|v| n.live.range(v).cloned());
+        for i in 0..parts {
+            let most = given
+                .known(n, i)
+                .or(range.as_ref().map(|r| r.high.get_i64(i)));
+            let most = most.map_or(shape[axis], |most| {
+                most.clamp(0, shape[axis] as i64) as usize
+            });
+            sizes.push((given.at(n, i)?, most));
+        }
+    } else if let Some(given) = n.ints_by_opset("split", 1, 12)? {
+        let bound = shape[axis] as i64;
+        for part in given {
+            sizes.push((n.number(part), part.clamp(0, bound) as usize));
+        }
+    } else {
+        // Equal parts, of which the last may be smaller.
+        let (number, more) = (n.number(parts as i64), n.number(parts as i64 - 1));
+        let each = n.binary(Binary::Add, size, more)?;
+        let each = n.binary(Binary::Div, each, number)?;
+        sizes = vec![(each, shape[axis].div_ceil(parts)); parts];
+    }
+    let (mut start, mut values) = (zero, Vec::new());
+    for (own, most) in sizes {
+        // What the axis has not is in no part, whatever sizes are asked.
+        let left = n.binary(Binary::Sub, size, start)?;
+        let count = n.binary(Binary::Min, own, left)?;
+        let count = n.binary(Binary::Max, count, zero)?;
+        values.push(part(n, x, axis, (start, count, most))?);
+        start = n.binary(Binary::Add, start, count)?;
+    }
+    Ok(values)
 }

@@ -17,7 +17,7 @@ struct Axis {
 
 /// How a position of the result becomes one of the operand.
 #[derive(Clone, Copy, PartialEq)]
-enum Coordinates {
+pub(crate) enum Coordinates {
     HalfPixel,
     HalfPixelSymmetric,
     PytorchHalfPixel,
@@ -308,7 +308,7 @@ pub(crate) fn words(r: &Resize, shape: &[usize]) -> Result<[&'static str; 3], St
     Ok([mode, coordinates, rounded.map_or("", |(word, _)| word)])
 }
 
-fn axes(n: &NodeImport) -> Result<Option<Vec<usize>>, Problem> {
+pub(crate) fn axes(n: &NodeImport) -> Result<Option<Vec<usize>>, Problem> {
     let Some(given) = n.attributes.ints("axes")? else {
         return Ok(None);
     };
@@ -323,7 +323,7 @@ fn axes(n: &NodeImport) -> Result<Option<Vec<usize>>, Problem> {
     Ok(Some(axes))
 }
 
-fn coordinates(n: &NodeImport) -> Result<Coordinates, Problem> {
+pub(crate) fn coordinates(n: &NodeImport) -> Result<Coordinates, Problem> {
     let word = n
         .attributes
         .text("coordinate_transformation_mode", "half_pixel")?;
@@ -333,7 +333,7 @@ fn coordinates(n: &NodeImport) -> Result<Coordinates, Problem> {
     }
 }
 
-fn filter(n: &NodeImport, old: bool) -> Result<Filter, Problem> {
+pub(crate) fn filter(n: &NodeImport, old: bool) -> Result<Filter, Problem> {
     let mode = n.attributes.text("mode", "nearest")?;
     Ok(match &mode[..] {
         "nearest" if old => Filter::Nearest(Rounding::Floor),

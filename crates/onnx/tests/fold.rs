@@ -118,7 +118,7 @@ fn weights_are_folded_whole() {
 fn shapes_do_not_come_from_what_is_too_much() {
     let nodes = vec![
         node("ConstantOfShape", &["sizes"], &["long"], vec![]),
-        node("ReduceMax", &["long"], &["size"], vec![int("keepdims", 1)]),
+        node("ReduceProd", &["long"], &["size"], vec![int("keepdims", 1)]),
         node("Cast", &["size"], &["shape"], vec![int("to", 7)]),
         node("ConstantOfShape", &["shape"], &["c"], vec![]),
     ];

@@ -10,7 +10,7 @@ use crate::live::Extent;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
 use graph::ValueId;
-use graph::ops::{Binary, Op, Pad, PadMode};
+use graph::ops::{Binary, Op, Pad, PadMode, Unary};
 use tensor::DType;
 
 impl Importer<'_> {
@@ -21,7 +21,11 @@ impl Importer<'_> {
         condition: ValueId,
         [yes, no]: [&GraphProto; 2],
     ) -> Values {
-        let (yes, no) = (self.inline(yes, &[])?, self.inline(no, &[])?);
+        let mut n = self.writer(node, node.name());
+        let holds = n.reshape(condition, vec![])?;
+        let fails = n.unary(Unary::Not, holds)?;
+        let yes = self.inline_where(node, Some(holds), yes, &[])?;
+        let no = self.inline_where(node, Some(fails), no, &[])?;
         if yes.len() != no.len() {
             let reason = format!("its branches make {} and {} values", yes.len(), no.len());
             return Err(Stop::Node(Problem::Unsupported(reason)));
@@ -37,6 +41,27 @@ impl Importer<'_> {
             values.push(taken(&mut n, condition, a, b)?);
         }
         Ok(values)
+    }
+
+    /// The values that a graph makes, which count only where a condition holds.
+    pub(super) fn inline_where(
+        &mut self,
+        node: &NodeProto,
+        holds: Option<ValueId>,
+        graph: &GraphProto,
+        inputs: &[ValueId],
+    ) -> Values {
+        let around = self.guard;
+        self.guard = match (around, holds) {
+            (Some(around), Some(holds)) => {
+                let mut n = self.writer(node, node.name());
+                Some(n.binary(Binary::And, around, holds)?)
+            }
+            (around, holds) => around.or(holds),
+        };
+        let values = self.inline(graph, inputs);
+        self.guard = around;
+        values
     }
 
     /// The state behind an iteration of a loop: as the iteration made it, or as it was if the iteration does not run.
@@ -98,6 +123,9 @@ fn taken(
     yes: ValueId,
     no: ValueId,
 ) -> Result<ValueId, Problem> {
+    if yes == no {
+        return Ok(yes);
+    }
     if [yes, no].iter().any(|v| n.sequences.contains_key(v)) {
         return Problem::unsupported("its condition is open, and its branches make sequences");
     }

@@ -7,16 +7,18 @@
 //! is written out.
 
 use super::Importer;
+use super::appended::{Appending, Pieces};
 use crate::attributes::Attributes;
 use crate::error::ImportError;
+use crate::live::Extent;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
 use crate::sequence;
 use crate::tensors::any_tensor_from;
-use graph::ops::{Concat, Op, Split};
+use graph::ops::{Binary, Concat, Op, Split};
 use graph::{Exceeded, Model, ValueId};
 use std::cell::RefCell;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// Iterations that are written out where the data say when they end. A larger number stands for none, so the condition has to
 /// be known.
@@ -30,7 +32,7 @@ pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
 pub(super) struct Definition(*const ());
 
 impl Definition {
-    fn of<T>(part: &T) -> Definition {
+    pub(super) fn of<T>(part: &T) -> Definition {
         Definition(std::ptr::from_ref(part).cast())
     }
 }
@@ -66,6 +68,31 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, Stop> {
 }
 
 pub(super) type Values = Result<Vec<ValueId>, Stop>;
+
+/// What the iterations of a loop have made so far.
+struct Course {
+    state: Vec<ValueId>,
+    /// By the outputs that collect.
+    lists: Vec<Vec<ValueId>>,
+    appending: Option<Appending>,
+    /// By the states to which the body appends. They stay as they are until the loop ends.
+    pieces: Vec<(usize, Pieces)>,
+    /// Whether each iteration runs, from the first one on of which the data decide it.
+    in_question: Vec<ValueId>,
+}
+
+impl Course {
+    fn new(state: Vec<ValueId>, collected: usize, appending: Option<Appending>) -> Course {
+        let states = appending.iter().flat_map(|a| a.states.iter());
+        Course {
+            pieces: states.map(|s| (*s, Pieces::new())).collect(),
+            state,
+            lists: vec![Vec::new(); collected],
+            appending,
+            in_question: Vec::new(),
+        }
+    }
+}
 
 impl Importer<'_> {
     /// The values of a node of [`OPERATORS`].
@@ -279,10 +306,45 @@ impl Importer<'_> {
             }
             rows.push(n.reshape(*part, shape.clone())?);
         }
-        match rows[..] {
-            [row] => Ok(vec![row]),
-            _ => Ok(vec![n.emit(Op::Concat(Concat { axis }), &rows)?]),
+        let all = match rows[..] {
+            [row] => row,
+            _ => n.emit(Op::Concat(Concat { axis }), &rows)?,
+        };
+        // What is collected has one size in all iterations.
+        let moved = |e: &Extent| Extent {
+            axis: e.axis + usize::from(e.axis >= axis),
+            ..*e
+        };
+        let extents = n.live.extents(parts[0]).iter().map(moved).collect();
+        n.live.set(all, extents);
+        Ok(vec![all])
+    }
+
+    /// How many iterations a loop has at most; and if the data decide the number, where it is and how many there are at least.
+    fn trips(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        given: Option<ValueId>,
+    ) -> Result<(i64, Option<(ValueId, i64)>), Stop> {
+        let Some(given) = given else {
+            return Ok((i64::MAX, None));
+        };
+        let mut n = self.writer(node, name);
+        n.find_range(given);
+        let range = n.live.range(given).cloned();
+        let Some(range) = range.filter(|r| r.high.len() == 1) else {
+            return Ok((self.known(given, "number of iterations")?, None));
+        };
+        let (least, most) = (range.low.get_i64(0), range.high.get_i64(0));
+        if most > MOST_OPEN_TRIPS {
+            return refuse(format!(
+                "the data decide its number of iterations, which may be {most}; at most {MOST_OPEN_TRIPS} are written out"
+            ));
         }
+        let limit = n.reshape(given, vec![])?;
+        let limit = n.cast(limit, DType::I64)?;
+        Ok((most, Some((limit, least))))
     }
 
     fn iterate(
@@ -294,10 +356,7 @@ impl Importer<'_> {
     ) -> Values {
         let body = attributes.graph("body")?;
         let given = |i: usize| inputs.get(i).copied().flatten();
-        let trips = match given(0) {
-            Some(trips) => self.known(trips, "number of iterations")?,
-            None => i64::MAX,
-        };
+        let (trips, limit) = self.trips(node, name, given(0))?;
         let may_be_open = trips <= MOST_OPEN_TRIPS;
         let is_open = |model: &Model, v| may_be_open && model.constant(v).is_none();
         // Where the data decide whether an iteration runs, the value that says so.
@@ -311,47 +370,91 @@ impl Importer<'_> {
             None => true,
         };
         let state: Option<Vec<ValueId>> = inputs.iter().skip(2).copied().collect();
-        let Some(mut state) = state else {
+        let Some(state) = state else {
             return refuse("a value of its first iteration is missing");
         };
         let Some(collected) = body.output.len().checked_sub(1 + state.len()) else {
             return refuse(format!("its body makes {} values", body.output.len()));
         };
-        let mut lists = vec![Vec::new(); collected];
-        let (mut i, mut in_question) = (0, Vec::new());
+        let appending = self.appending(body, &state);
+        let mut course = Course::new(state, collected, appending);
+        let mut i = 0;
         while on && i < trips {
             let number = self.model.add_result(name, Tensor::from_slice(&[], &[i]));
-            let holds = Tensor::from_bools(&[], &[true]);
-            let holds = self.model.add_result(name, holds);
-            let values = self.inline(body, &[&[number, holds], &state[..]].concat())?;
-            for (list, value) in lists.iter_mut().zip(&values[1 + state.len()..]) {
-                list.push(*value);
+            if let Some((limit, least)) = limit
+                && i >= least
+            {
+                let mut n = self.writer(node, name);
+                let within = n.binary(Binary::Less, number, limit)?;
+                runs = Some(self.runs_next(node, name, runs, within)?);
             }
-            let made = &values[1..=state.len()];
-            state = match runs {
-                Some(runs) => self.state_behind(node, name, runs, [made, &state])?,
-                None => made.to_vec(),
-            };
-            in_question.extend(runs);
-            match is_open(&self.model, values[0]) {
-                true => runs = Some(self.runs_next(node, name, runs, values[0])?),
-                false => on = self.known(values[0], "condition of going on")? != 0,
+            let goes_on = self.iteration((node, body, name), number, runs, &mut course)?;
+            match is_open(&self.model, goes_on) {
+                true => runs = Some(self.runs_next(node, name, runs, goes_on)?),
+                false => on = self.known(goes_on, "condition of going on")? != 0,
             }
             i += 1;
         }
         if i == 0 && collected > 0 {
+            let mut state = course.state;
             state.extend(self.collected_nothing(node, body, &state, name)?);
             return Ok(state);
         }
-        let kept = state.len();
-        for list in lists {
-            state.extend(self.stacked(node, name, &list, 0)?);
+        self.behind_loop(node, name, i as usize, course)
+    }
+
+    /// One iteration; gives whether the loop goes on.
+    fn iteration(
+        &mut self,
+        (node, body, name): (&NodeProto, &GraphProto, &str),
+        number: ValueId,
+        runs: Option<ValueId>,
+        course: &mut Course,
+    ) -> Result<ValueId, Stop> {
+        let holds = Tensor::from_bools(&[], &[true]);
+        let holds = self.model.add_result(name, holds);
+        let body = course.appending.as_ref().map_or(body, |a| &*a.body);
+        let operands = [&[number, holds], &course.state[..]].concat();
+        let values = self.inline_where(node, runs, body, &operands)?;
+        let count = course.state.len();
+        for (list, value) in course.lists.iter_mut().zip(&values[1 + count..]) {
+            list.push(*value);
         }
+        let mut made = values[1..=count].to_vec();
+        for (state, pieces) in &mut course.pieces {
+            pieces.push((made[*state], runs));
+            made[*state] = course.state[*state];
+        }
+        course.state = match runs {
+            Some(runs) => self.state_behind(node, name, runs, [&made, &course.state])?,
+            None => made,
+        };
+        course.in_question.extend(runs);
+        Ok(values[0])
+    }
+
+    /// The values of a loop of so many iterations.
+    fn behind_loop(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        trips: usize,
+        course: Course,
+    ) -> Values {
+        let mut values = course.state;
+        for (state, pieces) in course.pieces {
+            values[state] = self.with_appended(node, name, values[state], pieces)?[0];
+        }
+        let kept = values.len();
+        for list in course.lists {
+            values.extend(self.stacked(node, name, &list, 0)?);
+        }
+        let in_question = &course.in_question[..];
         if !in_question.is_empty() {
-            let first = i as usize - in_question.len();
-            self.count_collected(node, name, (first, &in_question), &state[kept..])?;
+            let first = trips - in_question.len();
+            self.count_collected(node, name, (first, in_question), &values[kept..])?;
         }
-        Ok(state)
+        Ok(values)
     }
 
     /// What a loop of no iteration has collected. What its body would make tells of which shape. Nothing reads that, so

@@ -47,6 +47,15 @@ fn declared(value: &TensorProto) -> ValueInfoProto {
     }
 }
 
+/// Floating-point inputs of up to this many elements may be sizes and scales, which `--const` can give.
+const MOST_GIVEN: usize = 16;
+
+/// Whether an input is what the model computes with, as an image is: no one would make it a constant.
+pub(super) fn is_data(model: &Model, input: &str) -> bool {
+    let ty = model.find_value(input).map(|v| model[v].ty());
+    ty.is_some_and(|ty| ty.dtype.is_float() && ty.len() > MOST_GIVEN)
+}
+
 /// The graph inputs that a value is computed from.
 pub(super) fn deciding(model: &Model, value: ValueId) -> Vec<String> {
     let mut seen = BTreeSet::from([value]);

@@ -6,7 +6,7 @@ use crate::indexing;
 use crate::live::Extent;
 use crate::node::{Imported, NodeImport};
 use crate::operators::Operator;
-use graph::ops::{Binary, Op, Pad, PadMode, ScatterNd, Slice};
+use graph::ops::{Binary, Gather, Op, Pad, PadMode, ScatterNd, Slice};
 use tensor::{DType, Tensor};
 
 /// What is live of the operand stays live; other sizes may come from the shape.
@@ -83,14 +83,69 @@ pub(super) fn scatter(n: &mut NodeImport) -> Imported {
     Ok(vec![set(n, y, extents)?])
 }
 
-/// Along an axis with a count nothing is put, and nothing repeated.
+/// Constants are put behind what is live. Other padding is of axes without a count.
 pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
-    let y = complete(n, operator.import)?[0];
+    let mut y = complete(n, operator.import)?[0];
     let (own, shape) = (n.shape(x), n.shape(y));
-    let extents = n.live.extents(x).to_vec();
-    if extents.iter().any(|e| own[e.axis] != shape[e.axis]) {
+    let mut extents = n.live.extents(x).to_vec();
+    let made = n.model.producer(y).map(|(node, _)| n.model[node].clone());
+    let pad = made.and_then(|node| match &node.op {
+        Op::Pad(pad) if node.input(0) == Some(x) => Some(pad.clone()),
+        _ => None,
+    });
+    let moves = |d: usize| match &pad {
+        Some(pad) => pad.pads[d] != (0, 0),
+        None => own[d] != shape[d],
+    };
+    let moved: Vec<usize> = extents.iter().map(|e| e.axis).collect();
+    let moved: Vec<usize> = moved.into_iter().filter(|d| moves(*d)).collect();
+    if moved.is_empty() {
+        return Ok(vec![set(n, y, extents)?]);
+    }
+    let Some((fill, pad)) = pad.and_then(|pad| match pad.mode {
+        PadMode::Constant(fill) => Some((fill, pad)),
+        _ => None,
+    }) else {
         return refuse(n);
+    };
+    let masked = n.masked(x, &moved, fill)?;
+    let pads = pad.pads.clone();
+    y = n.emit(Op::Pad(pad), &[masked])?;
+    let zero = n.number(0);
+    for e in extents.iter_mut().filter(|e| moved.contains(&e.axis)) {
+        let more = n.number(pads[e.axis].0 + pads[e.axis].1);
+        let count = n.binary(Binary::Add, e.count, more)?;
+        e.count = n.binary(Binary::Max, count, zero)?;
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// What is live is repeated; the data may also decide how often.
+pub(super) fn tile(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (x, given) = (n.input(0)?, n.input(1)?);
+    n.at_bounds = true;
+    let mut y = complete(n, operator.import)?[0];
+    let (own, shape) = (n.shape(x), n.shape(y));
+    let repeats = sizes_of(n, given, own.len())?;
+    let one = n.number(1);
+    let mut extents = Vec::new();
+    for axis in (0..own.len()).filter(|d| shape[*d] > 0) {
+        let live = n.live.count(x, axis);
+        let often = repeats.iter().find(|e| e.axis == axis).map(|e| e.count);
+        if live.is_none() && often.is_none() {
+            continue;
+        }
+        let size = live.unwrap_or_else(|| n.number(own[axis] as i64));
+        if live.is_some() && shape[axis] > own[axis] {
+            let some = n.binary(Binary::Max, size, one)?;
+            let places = indexing::counting(n, shape[axis], 0, 1, 0)?;
+            let places = n.binary(Binary::Mod, places, some)?;
+            y = n.emit(Op::Gather(Gather { axis }), &[y, places])?;
+        }
+        let often = often.unwrap_or_else(|| n.number((shape[axis] / own[axis]) as i64));
+        let count = n.binary(Binary::Mul, size, often)?;
+        extents.push(Extent { axis, count });
     }
     Ok(vec![set(n, y, extents)?])
 }

@@ -4,7 +4,7 @@
 //! is masked where the operator would mix what is live with what is not, so that results never
 //! depend on what lies beyond a count.
 
-use super::{complete, placed, summed};
+use super::{complete, placed, sampled, summed};
 use crate::live::{Extent, Range};
 use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
@@ -130,6 +130,21 @@ pub(super) fn concerns(n: &NodeImport) -> bool {
     n.inputs.iter().flatten().any(|v| n.live.concerns(*v))
 }
 
+/// Finds bounds of an operand that is the size of the result, where the data decide it.
+pub(super) fn find_bounds(n: &mut NodeImport, operator: &Operator) {
+    let place = match operator.name {
+        _ if !operator.domain.is_empty() => return,
+        "ConstantOfShape" => 0,
+        "Expand" | "Range" | "Tile" | "TopK" => 1,
+        "Split" if n.opset > 12 => 1,
+        "Resize" if n.opset > 10 => 3,
+        _ => return,
+    };
+    if let Some(sizes) = n.inputs.get(place).copied().flatten() {
+        n.find_range(sizes);
+    }
+}
+
 /// As [`complete`], of a node that [`concerns`].
 pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
     let name = operator.name;
@@ -143,6 +158,8 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
         "Range" if !any => range(n, operator),
         "TopK" => top_k(n, operator),
+        "Resize" if sampled::concerns(n) => sampled::resize(n, operator),
+        "Tile" => placed::tile(n, operator),
         "Slice" if moving::concerns(n) => moving::slice(n),
         "Slice" => slice(n, operator),
         "Reshape" if any => reshaped(n, operator),
@@ -157,15 +174,15 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Squeeze" | "Unsqueeze" | "Flatten" => reshaped(n, operator),
         "Transpose" => transposed(n, operator),
         "Concat" => concat(n, operator),
-        "Split" => along(n, operator, 0, None),
+        "Split" => moving::split(n),
         "Expand" => placed::expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
-        "Pad" | "Tile" => placed::pad(n, operator),
+        "Pad" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
         "ScatterND" => placed::scatter_tuples(n),
         "CumSum" => summed::running(n, operator),
         "LayerNormalization" | "RMSNormalization" => summed::normalised(n, operator),
-        "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
+        "Softmax" | "LogSoftmax" => along(n, operator, -1, f64::NEG_INFINITY),
         "ArgMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => summed::reduced(n, operator, f64::INFINITY),
         "ReduceMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
@@ -367,7 +384,11 @@ pub(super) fn sizes_of(
     for i in (0..high.len()).filter(|i| low.get_i64(*i) != high.get_i64(*i)) {
         let at = n.number(i as i64);
         let count = n.emit(Op::Gather(Gather { axis: 0 }), &[given, at])?;
-        let count = n.cast(count, DType::I64)?;
+        let mut count = n.cast(count, DType::I64)?;
+        if low.get_i64(i) < 0 {
+            let none = n.number(0);
+            count = n.binary(Binary::Max, count, none)?;
+        }
         let axis = rank - high.len() + i;
         extents.push(Extent { axis, count });
     }
@@ -402,7 +423,11 @@ fn range(n: &mut NodeImport, operator: &Operator) -> Imported {
     n.at_bounds = true;
     let y = complete(n, operator.import)?[0];
     let y = n.emit(Op::Identity, &[y])?;
-    let count = n.reshape(limit, vec![])?;
+    let mut count = n.reshape(limit, vec![])?;
+    if n.live.range(limit).is_some_and(|r| r.low.get_i64(0) < 0) {
+        let none = n.number(0);
+        count = n.binary(Binary::Max, count, none)?;
+    }
     Ok(vec![set(n, y, vec![Extent { axis: 0, count }])?])
 }
 
@@ -481,22 +506,75 @@ fn reshaped(n: &mut NodeImport, operator: &Operator) -> Imported {
                 let count = n.binary(Binary::Mul, e.count, within)?;
                 extents.push(Extent { axis, count });
             }
-            _ => return refuse(n),
+            _ => return packed(n, x, y),
         }
     }
     Ok(vec![set(n, y, extents)?])
 }
 
-/// Along the operator's axis an operand is filled so that it changes nothing, or refused.
-fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: Option<f64>) -> Imported {
+/// As [`reshaped`], of axes that become one though some but the first are live: their live elements are moved together.
+fn packed(n: &mut NodeImport, x: ValueId, y: ValueId) -> Imported {
+    let (from, to) = (n.shape(x), n.shape(y));
+    let (mut d, mut extents, mut groups) = (0, Vec::new(), Vec::new());
+    for (axis, size) in to.iter().enumerate() {
+        let (first, mut joined) = (d, 1);
+        while d < from.len() && joined * from[d] <= *size && (joined < *size || from[d] == 1) {
+            joined *= from[d];
+            d += 1;
+        }
+        if joined != *size {
+            return refuse(n);
+        }
+        groups.push((axis, first..d));
+    }
+    if d != from.len() || n.ty(x).is_empty() {
+        return refuse(n);
+    }
+    let mut y = y;
+    for (axis, group) in groups {
+        if group.clone().all(|d| n.live.count(x, d).is_none()) {
+            continue;
+        }
+        let (count, places) = together(n, x, &from, group)?;
+        y = n.emit(Op::Gather(Gather { axis }), &[y, places])?;
+        extents.push(Extent { axis, count });
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// How many elements of some joined axes are live, and where each of these lies, in order.
+fn together(
+    n: &mut NodeImport,
+    x: ValueId,
+    from: &[usize],
+    group: std::ops::Range<usize>,
+) -> Result<(ValueId, ValueId), Problem> {
+    let (zero, one) = (n.number(0), n.number(1));
+    let bound: usize = from[group.clone()].iter().product();
+    let mut rest = crate::indexing::counting(n, bound, 0, 1, 0)?;
+    let (mut places, mut stride, mut count) = (zero, 1, one);
+    for d in group.rev() {
+        let size = n.live.count(x, d);
+        let size = size.unwrap_or_else(|| n.number(from[d] as i64));
+        count = n.binary(Binary::Mul, count, size)?;
+        let some = n.binary(Binary::Max, size, one)?;
+        let place = n.binary(Binary::Mod, rest, some)?;
+        rest = n.binary(Binary::Div, rest, some)?;
+        let step = n.number(stride);
+        let place = n.binary(Binary::Mul, place, step)?;
+        places = n.binary(Binary::Add, places, place)?;
+        stride *= from[d] as i64;
+    }
+    // Beyond the count a place is any that there is: each part of it is below the axis' bound.
+    Ok((count, places))
+}
+
+/// Along the operator's axis an operand is filled so that it changes nothing.
+fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: f64) -> Imported {
     let x = n.input(0)?;
     let axis = n.axis(n.attributes.int("axis", axis)?, n.ty(x).rank())?;
     let extents = n.live.extents(x).to_vec();
-    match fill {
-        Some(fill) => n.inputs[0] = Some(n.masked(x, &[axis], fill)?),
-        None if n.live.count(x, axis).is_some() => return refuse(n),
-        None => {}
-    }
+    n.inputs[0] = Some(n.masked(x, &[axis], fill)?);
     let values = complete(n, operator.import)?;
     set_all(n, values, &extents)
 }
@@ -587,9 +665,11 @@ fn concat(n: &mut NodeImport, operator: &Operator) -> Imported {
     let rank = n.ty(y).rank();
     let axis = n.axis(n.attributes.int("axis", 0)?, rank)?;
     let mut extents: Vec<Extent> = Vec::new();
+    // Parts have one size along other axes. So it is fixed for all where it is for one.
+    let is_fixed = |d: usize| parts.iter().any(|v| n.live.count(*v, d).is_none());
     for v in &parts {
         for e in n.live.extents(*v).iter().filter(|e| e.axis != axis) {
-            if extents.iter().all(|own| own.axis != e.axis) {
+            if !is_fixed(e.axis) && extents.iter().all(|own| own.axis != e.axis) {
                 extents.push(*e);
             }
         }
