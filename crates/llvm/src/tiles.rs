@@ -22,8 +22,8 @@ use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 use lower::flat::{BufferPlace, FlatLoop, Stmt};
 use std::collections::HashSet;
 
-/// Tiles for the factors: one for each side at least.
-const FEWEST_FACTORS: usize = 2;
+/// Bytes of a row of a tile of sums, and of a right side.
+const ROW_BYTES: i64 = 64;
 
 /// Where a tile is in memory.
 #[derive(Clone, PartialEq)]
@@ -41,7 +41,10 @@ struct Product {
     /// Rows of the left side, for each of which the right side's steps are added.
     left: Place,
     right: Place,
-    shape: Shape,
+    /// Rows of the left side and of the sums.
+    rows: i64,
+    /// Steps of 32 bits of the sums.
+    steps: i64,
     instruction: &'static str,
 }
 
@@ -51,28 +54,29 @@ struct Zeros {
     rows: i64,
 }
 
-/// Rows of the left side and of the sums, and steps of 32 bits of the sum.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Shape {
-    rows: i64,
-    steps: i64,
+/// What a tile is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Sums,
+    Left,
+    Right,
 }
 
-/// The shapes of all tiles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Shapes {
-    shape: Shape,
-    /// The first tiles are sums, the next left sides, the others right sides.
-    sums: usize,
-    lefts: usize,
+/// Rows and bytes of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shape {
+    role: Role,
+    rows: i64,
+    bytes: i64,
 }
 
 /// What the tiles hold while a region is emitted.
 pub struct Region {
-    shapes: Shapes,
+    shapes: Vec<Shape>,
+    /// Of the first tiles.
     sums: Vec<Place>,
-    /// What the tiles of the left and the right side hold here, the one used last at the end.
-    held: [Vec<(usize, Option<Place>)>; 2],
+    /// Tiles of factors with what they hold, the one used last at the end.
+    held: Vec<(usize, Option<Place>)>,
 }
 
 /// What a function that uses tiles knows of them.
@@ -80,7 +84,7 @@ pub struct Tiles {
     /// Where the number of the shapes is that are set.
     set: Value,
     /// Shapes, whose numbers count from 1.
-    known: Vec<Shapes>,
+    known: Vec<Vec<Shape>>,
 }
 
 impl Emitter<'_> {
@@ -121,16 +125,18 @@ impl Emitter<'_> {
         let stmts = &stmts[zeros.len()..];
         let (region, count) = self.region(stmts);
         let Some(region) = region else { return 0 };
-        let rows = region.shapes.shape.rows;
-        let is_zero = |place: &Place| zeros.iter().any(|z| z.rows == rows && z.place == *place);
+        let is_zero = |(place, shape): (&Place, &Shape)| {
+            let mut zeros = zeros.iter();
+            zeros.any(|z| z.rows == shape.rows && z.place == *place)
+        };
+        let all =
+            zeros.len() == region.sums.len() && region.sums.iter().zip(&region.shapes).all(is_zero);
         // Zeros of anything else are stored as they are, and then loaded.
-        if !zeros.is_empty()
-            && !(zeros.len() == region.sums.len() && region.sums.iter().all(is_zero))
-        {
+        if !zeros.is_empty() && !all {
             return 0;
         }
         self.begin_other();
-        self.set_shapes(region.shapes);
+        self.set_shapes(&region.shapes);
         for (tile, place) in region.sums.iter().enumerate() {
             match zeros.is_empty() {
                 true => self.move_tile("llvm.x86.tileloadd64", tile, place),
@@ -180,7 +186,7 @@ impl Emitter<'_> {
     /// for sure.
     pub fn forget_factors(&mut self) {
         if let Some(region) = &mut self.region {
-            region.held.iter_mut().flatten().for_each(|h| h.1 = None);
+            region.held.iter_mut().for_each(|h| h.1 = None);
         }
     }
 
@@ -193,7 +199,9 @@ impl Emitter<'_> {
         let mut sums = region.sums.iter();
         let sum = sums.position(|s| *s == p.sums);
         let sum = sum.expect("a region knows all sums of its statements");
-        let [left, right] = [0, 1].map(|side| self.factor_tile(side, [&p.left, &p.right][side]));
+        let [left, right] = p
+            .factors()
+            .map(|(place, shape)| self.factor_tile(place, shape));
         self.begin_other();
         let args = &mut [sum, left, right].map(|tile| self.tile_number(tile));
         self.b.intrinsic(p.instruction, &mut [], args);
@@ -201,13 +209,16 @@ impl Emitter<'_> {
     }
 
     /// The tile that holds a factor, loaded unless it does already.
-    fn factor_tile(&mut self, side: usize, place: &Place) -> usize {
+    fn factor_tile(&mut self, place: &Place, shape: Shape) -> usize {
         let region = self.region.as_mut().expect("inside a region");
-        let held = &mut region.held[side];
-        let at = held.iter().position(|h| h.1.as_ref() == Some(place));
-        let (tile, old) = held.remove(at.unwrap_or(0));
-        held.push((tile, Some(place.clone())));
-        if at.is_none() || old.is_none() {
+        let held = region.held.iter();
+        let known = held.clone().position(|h| h.1.as_ref() == Some(place));
+        let fits = |h: &(usize, Option<Place>)| region.shapes[h.0] == shape;
+        let at = known.or_else(|| held.clone().position(fits));
+        let at = at.expect("a region has a tile for each shape of factors");
+        let (tile, _) = region.held.remove(at);
+        region.held.push((tile, Some(place.clone())));
+        if known.is_none() {
             self.begin_other();
             self.move_tile("llvm.x86.tileloadd64", tile, place);
         }
@@ -230,11 +241,11 @@ impl Emitter<'_> {
     }
 
     /// Sets the shapes of all tiles, unless they are set.
-    fn set_shapes(&mut self, shapes: Shapes) {
+    fn set_shapes(&mut self, shapes: &[Shape]) {
         let tiles = self.known_tiles();
-        let known = tiles.known.iter().position(|s| *s == shapes);
+        let known = tiles.known.iter().position(|s| s == shapes);
         let number = known.unwrap_or_else(|| {
-            tiles.known.push(shapes);
+            tiles.known.push(shapes.to_vec());
             tiles.known.len() - 1
         });
         let set = tiles.set;
@@ -244,7 +255,7 @@ impl Emitter<'_> {
         let (configure, ready) = self.branch(is_other);
         self.b.position_at_end(configure);
         let byte = self.b.int_type(8);
-        let bytes = shapes.configuration(self.count());
+        let bytes = configuration(shapes);
         let mut bytes = bytes.map(|v| self.b.const_int(byte, i64::from(v)));
         let place = self.b.entry_alloca(self.function(), byte, 64, 64);
         self.b.store(self.b.const_vector(&mut bytes), place, 64);
@@ -271,7 +282,7 @@ impl Emitter<'_> {
             }
             let before = all.len();
             all.extend(more);
-            if !self.fits(&all) {
+            if self.shaped(&all).is_none() {
                 all.truncate(before);
                 break;
             }
@@ -280,33 +291,58 @@ impl Emitter<'_> {
         if all.is_empty() {
             return (None, 0);
         }
-        let sums = distinct(all.iter().map(|p| &p.sums));
-        let left = self.count() - sums.len();
-        let rights = distinct(all.iter().map(|p| &p.right)).len();
-        let rights = rights.min(left - 1);
-        let shapes = Shapes {
-            shape: all[0].shape,
-            sums: sums.len(),
-            lefts: left - rights,
-        };
-        let tiles = |from: usize, to: usize| (from..to).map(|t| (t, None)).collect();
-        let border = sums.len() + shapes.lefts;
-        let held = [tiles(sums.len(), border), tiles(border, self.count())];
-        let region = Region { shapes, sums, held };
-        (Some(region), count)
+        let region = self.shaped(&all).map(|(sums, shapes)| Region {
+            held: (sums.len()..shapes.len())
+                .map(|tile| (tile, None))
+                .collect(),
+            shapes,
+            sums,
+        });
+        (region, count)
     }
 
-    /// Whether tiles hold all sums of these products, which are of one shape and share no element
-    /// with each other or with a factor.
-    fn fits(&self, all: &[Product]) -> bool {
-        let sums = distinct(all.iter().map(|p| &p.sums));
-        let shape = all[0].shape;
-        let mut factors = all.iter().flat_map(|p| [&p.left, &p.right]);
-        let is_sum = |b: BufferId| sums.iter().any(|s| s.buffer == b);
-        sums.len() + FEWEST_FACTORS <= self.count()
-            && all.iter().all(|p| p.shape == shape)
-            && !factors.any(|f| is_sum(f.buffer))
-            && are_apart(&sums, shape.rows)
+    /// The sums of products and the shapes of all tiles; `None` if tiles do not hold all of them,
+    /// or they share an element with each other or with a factor.
+    fn shaped(&self, all: &[Product]) -> Option<(Vec<Place>, Vec<Shape>)> {
+        let mut sums: Vec<(Place, Shape)> = vec![];
+        let mut factors: Vec<(Place, Shape)> = vec![];
+        for p in all {
+            let add = |found: &mut Vec<(Place, Shape)>, place: &Place, shape: Shape| {
+                let known = found.iter().find(|(known, _)| known == place);
+                match known {
+                    None => found.push((place.clone(), shape)),
+                    Some((_, other)) if *other != shape => return false,
+                    Some(_) => {}
+                }
+                true
+            };
+            let [left, right] = p.factors();
+            let fits = add(&mut sums, &p.sums, p.shape_of_sums())
+                && add(&mut factors, left.0, left.1)
+                && add(&mut factors, right.0, right.1);
+            if !fits {
+                return None;
+            }
+        }
+        let is_sum = |b: BufferId| sums.iter().any(|(s, _)| s.buffer == b);
+        if factors.iter().any(|(f, _)| is_sum(f.buffer)) || !are_apart(&sums) {
+            return None;
+        }
+        // A tile for each shape, then more as long as there are: right sides before left ones, as
+        // a schedule goes through all right sides for each left one.
+        let (sums, mut shapes): (Vec<Place>, Vec<Shape>) = sums.into_iter().unzip();
+        let mut wanted: Vec<Shape> = factors.into_iter().map(|(_, shape)| shape).collect();
+        wanted.sort_by_key(|s| s.role == Role::Left);
+        let mut more = vec![];
+        for shape in wanted {
+            match shapes[sums.len()..].contains(&shape) {
+                false => shapes.push(shape),
+                true => more.push(shape),
+            }
+        }
+        let free = self.count().checked_sub(shapes.len())?;
+        shapes.extend(more.into_iter().take(free));
+        Some((sums, shapes))
     }
 
     /// Whether a statement only adds products to sums that stay the same in it; `vars` are of the
@@ -384,10 +420,8 @@ impl Emitter<'_> {
             sums: place(s.buffer, sum, sum_by[0]),
             left: place(narrow.buffer, left, left_by[0]),
             right: place(wide.buffer, right, right_by[1]),
-            shape: Shape {
-                rows: rows.extent,
-                steps: count,
-            },
+            rows: rows.extent,
+            steps: count,
             instruction: self.tile_instruction(found.factors, narrow.buffer, wide.buffer),
         })
     }
@@ -405,21 +439,41 @@ impl Emitter<'_> {
     }
 }
 
-impl Shapes {
-    /// The operand of `ldtilecfg`: palette 1, then bytes of a row in 16 bits for each of 16
-    /// tiles, then their rows in 8 (Intel's manual, volume 1, 18.2).
-    fn configuration(&self, count: usize) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        bytes[0] = 1;
-        let Shape { rows, steps } = self.shape;
-        for tile in 0..count {
-            let is_right = tile >= self.sums + self.lefts;
-            let is_left = tile >= self.sums && !is_right;
-            bytes[16 + 2 * tile] = if is_left { 4 * steps as u8 } else { 64 };
-            bytes[48 + tile] = if is_right { steps } else { rows } as u8;
+impl Product {
+    fn shape_of_sums(&self) -> Shape {
+        Shape {
+            role: Role::Sums,
+            rows: self.rows,
+            bytes: ROW_BYTES,
         }
-        bytes
     }
+
+    /// The left and the right side.
+    fn factors(&self) -> [(&Place, Shape); 2] {
+        let left = Shape {
+            role: Role::Left,
+            rows: self.rows,
+            bytes: 4 * self.steps,
+        };
+        let right = Shape {
+            role: Role::Right,
+            rows: self.steps,
+            bytes: ROW_BYTES,
+        };
+        [(&self.left, left), (&self.right, right)]
+    }
+}
+
+/// The operand of `ldtilecfg`: palette 1, then bytes of a row in 16 bits for each of 16 tiles,
+/// then their rows in 8 (Intel's manual, volume 1, 18.2).
+fn configuration(shapes: &[Shape]) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[0] = 1;
+    for (tile, shape) in shapes.iter().enumerate() {
+        bytes[16 + 2 * tile] = shape.bytes as u8;
+        bytes[48 + tile] = shape.rows as u8;
+    }
+    bytes
 }
 
 fn only(body: &[Stmt]) -> Option<&Stmt> {
@@ -436,23 +490,13 @@ fn serial(s: &Stmt) -> Option<&FlatLoop> {
     }
 }
 
-fn distinct<'p>(places: impl Iterator<Item = &'p Place>) -> Vec<Place> {
-    let mut found: Vec<Place> = vec![];
-    for p in places {
-        if !found.contains(p) {
-            found.push(p.clone());
-        }
-    }
-    found
-}
-
 /// Whether tiles of sums have no element in common: they differ by constants, or are of other
 /// buffers.
-fn are_apart(sums: &[Place], rows: i64) -> bool {
+fn are_apart(sums: &[(Place, Shape)]) -> bool {
     let mut taken = HashSet::new();
-    sums.iter().all(|s| {
-        let first = sums.iter().find(|f| f.buffer == s.buffer);
-        let first = first.expect("the tile itself");
+    sums.iter().all(|(s, shape)| {
+        let first = sums.iter().find(|(f, _)| f.buffer == s.buffer);
+        let (first, _) = first.expect("the tile itself");
         let distance = match (Affine::of(&s.at), Affine::of(&first.at)) {
             _ if s.at == first.at => Some(0),
             (Some(a), Some(b)) => {
@@ -461,7 +505,9 @@ fn are_apart(sums: &[Place], rows: i64) -> bool {
             }
             _ => None,
         };
-        let elements = |d: i64| (0..rows).flat_map(move |r| (0..16).map(move |i| (r, d, i)));
+        let lanes = ROW_BYTES / 4;
+        let elements =
+            |d: i64| (0..shape.rows).flat_map(move |r| (0..lanes).map(move |i| (r, d, i)));
         distance.is_some_and(|d| {
             elements(d).all(|(r, d, i)| taken.insert((s.buffer, d + r * s.stride + i)))
         })

@@ -25,6 +25,8 @@ struct Case {
     zeros: bool,
     /// Steps are those of two loops.
     halves: bool,
+    /// Rows of the last tiles.
+    last: i64,
 }
 
 const LANES: i64 = 16;
@@ -45,7 +47,17 @@ impl Case {
     /// Elements of a row of the left side, of sums, and rows of the sums.
     fn sizes(&self) -> [i64; 3] {
         let k = self.chunks * self.steps * self.terms();
-        [k, self.tiles[1] * LANES, self.tiles[0] * self.rows]
+        let m = (self.tiles[0] - 1) * self.rows + self.last;
+        [k, self.tiles[1] * LANES, m]
+    }
+
+    /// Rows of tiles that are i-th.
+    fn rows_of(&self, i: i64) -> i64 {
+        if i + 1 == self.tiles[0] {
+            self.last
+        } else {
+            self.rows
+        }
     }
 
     /// acc[m, n] += sum over k of a[m, k] * b[k, n]; b in steps of terms, sums start as z is.
@@ -95,7 +107,7 @@ impl Case {
                 let s_ = f.store(acc, at, value, lane);
                 let steps = f.loop_(s, self.steps / count, false, vec![s_]);
                 let steps = f.loop_(half, count, false, vec![steps]);
-                body.push(f.loop_(r, self.rows, false, vec![steps]));
+                body.push(f.loop_(r, self.rows_of(i), false, vec![steps]));
             }
         }
         if self.skips {
@@ -128,7 +140,7 @@ impl Case {
                 _ => Expr::int(0).cast(DType::I32),
             };
             let s = f.store(acc, at, zero, Some(lane));
-            f.loop_(r, self.rows, false, vec![s])
+            f.loop_(r, self.rows_of(i), false, vec![s])
         });
         tiles.collect()
     }
@@ -211,6 +223,7 @@ fn case(types: (DType, DType), shape: usize) -> Case {
         skips,
         zeros: false,
         halves: false,
+        last: rows,
     }
 }
 
@@ -220,6 +233,7 @@ fn cases() -> impl Iterator<Item = Case> {
         TYPES.map(|types| Case {
             zeros,
             halves: zeros == (shape % 2 == 0),
+            last: if zeros { 4 } else { case(types, shape).rows },
             ..case(types, shape)
         })
     })
@@ -267,6 +281,13 @@ fn sums_stay_in_tiles_and_factors_are_loaded_once() {
     let text = assembly(&zeros.code());
     let found = ["tilezero", "tileloadd", "tilestored"].map(|i| count(&text, i));
     assert_eq!(found, [4, 4, 4]);
+    // Rows of two numbers are of one region.
+    let last = Case {
+        last: 3,
+        ..case(TYPES[0], 0)
+    };
+    let found = ["ldtilecfg", "tilestored"].map(|i| count(&assembly(&last.code()), i));
+    assert_eq!(found, [1, 4]);
     // A single product of steps, without a loop round it.
     let text = assembly(&case(TYPES[0], 3).code());
     assert_eq!(count(&text, "tdpbf16ps"), 1);

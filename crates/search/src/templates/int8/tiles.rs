@@ -8,7 +8,7 @@
 use super::{Convolution, DotSum};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::gemm::{Packing, Shape};
-use ir::names::image;
+use ir::names::image as names;
 use ir::{BlockId, BufferId, DType, Expr, ExprKind, LoopId, Program, Scope, TileDot};
 use schedule::Arg;
 
@@ -96,14 +96,21 @@ impl Tiles<'_> {
         (1..=most).rev().find(divides).unwrap_or(1)
     }
 
+    /// Rows that a tile may have, where there are `n`. A single row left over is no tile.
+    fn row_options(&self, n: i64) -> Vec<i64> {
+        let all = 2..=self.dot.rows().min(n);
+        all.filter(|rows| n % rows != 1).collect()
+    }
+
     /// Rows of a tile to begin with, where there are `n` and a tile has `steps` steps: those that
     /// take the fewest cycles.
     fn rows(&self, n: i64, steps: i64) -> i64 {
-        let cycles = |rows: &i64| (n + rows - 1) / rows * (START + steps.max(*rows));
-        (1..=self.dot.rows().min(n))
-            .rev()
-            .min_by_key(cycles)
-            .unwrap_or(1)
+        let cycles = |rows: &i64| {
+            let tiles = (n + rows - 1) / rows;
+            (tiles * (START + steps.max(*rows)), n % rows)
+        };
+        let options = self.row_options(n).into_iter().rev();
+        options.min_by_key(cycles).unwrap_or(1)
     }
 
     /// Tiles of rows by tiles of columns that the sums are kept in, where there are so many at most:
@@ -141,9 +148,7 @@ impl Tiles<'_> {
         let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
         let steps: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
         let steps = d.choose("steps", &steps, self.dot.rows()).value();
-        let whole = |t: &i64| m.extent % t == 0 || m.extent > 4 * t;
-        let options: Vec<i64> = (2..=self.dot.rows()).filter(whole).collect();
-        let rows = d.choose("rows", &options, rows).value();
+        let rows = d.choose("rows", &self.row_options(m.extent), rows).value();
         let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r).value();
         let widths: Vec<i64> = (1..=4)
             .filter(|w| *w <= vectors)
@@ -242,25 +247,26 @@ impl Tiles<'_> {
     /// Copies the image; blocks of channels that follow each other at each pixel.
     fn copy(&self, d: &mut Draft, c: &Convolution, rows: Rows) -> Written<i64> {
         let of = self.sum;
+        if matches!(rows, Rows::Lines | Rows::Image) {
+            return Ok(1);
+        }
+        let bordered = match guarded(d.program(), of.main.block) {
+            Some(image) => Some(of.surround(d, image)?),
+            None => None,
+        };
+        if guarded(d.program(), of.main.block).is_some() {
+            return Err(d.missing("a copy of the image with its border leaves a test".into()));
+        }
+        let image = bordered.map_or(c.image, |copier| d.output(copier));
         let groups = self.grouped(c);
         // Images by blocks of channels, lines, pixels and the channels of a block.
         let (group, order) = ([(1, Arg::Lit(groups))], [0, 1, 3, 4, 2, 5]);
-        let border = guarded(d.program(), of.main.block);
-        match (rows, border) {
-            (Rows::Lines | Rows::Image, _) => return Ok(1),
-            (Rows::Gathered, _) => self.gather(d, c, groups)?,
-            (Rows::CopiedLines, Some(image)) => {
-                let copier = of.surround(d, image)?;
-                if guarded(d.program(), of.main.block).is_some() {
-                    let left = "a copy of the image with its border leaves a test";
-                    return Err(d.missing(left.into()));
-                }
-                if groups > 1 {
-                    d.lay_out(d.output(copier), &group, &order)?;
-                }
-            }
-            (Rows::CopiedLines, None) => {
-                let copier = d.pack(c.image, &group, &order)?;
+        match bordered {
+            _ if rows == Rows::Gathered => self.gather(d, image, groups)?,
+            Some(_) if groups > 1 => d.lay_out(image, &group, &order)?,
+            Some(_) => {}
+            None => {
+                let copier = d.pack(image, &group, &order)?;
                 let own = schedule::own_loops(d.program(), copier);
                 of.share_image(d, &own)?;
             }
@@ -269,33 +275,33 @@ impl Tiles<'_> {
     }
 
     /// Copies what each pixel of the result reads: by groups of channels and taps, then pixels.
-    fn gather(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
+    fn gather(&self, d: &mut Draft, image: BufferId, groups: i64) -> Written<()> {
         let of = self.sum;
-        let copier = d.reindex(of.main.block, c.image)?;
+        let copier = d.reindex(of.main.block, image)?;
         let block = d.block(copier);
-        let names = block
+        let axes = block
             .iters
             .iter()
             .map(|i| d.program().var(i.var).name.clone());
-        let names: Vec<String> = names.collect();
-        let channels = image::CHANNEL_BLOCK.as_str();
+        let axes: Vec<String> = axes.collect();
+        let channels = names::CHANNEL_BLOCK.as_str();
         // A dimension that is split in two moves those behind it on by one.
-        let split = names.iter().position(|n| n == channels);
+        let split = axes.iter().position(|n| n == channels);
         let split = split.ok_or_else(|| d.missing("the copy has no channels".into()))?;
         let at = |name: &str| {
-            let found = names.iter().position(|n| n == name);
+            let found = axes.iter().position(|n| n == name);
             found.map(|at| at + usize::from(at > split))
         };
         let outer = [
             channels,
-            image::TAP_ROW.as_str(),
-            image::TAP_COLUMN.as_str(),
+            names::TAP_ROW.as_str(),
+            names::TAP_COLUMN.as_str(),
         ];
-        let inner = [image::ROW.as_str(), image::COLUMN.as_str()];
-        let last = [Some(split + 1), at(image::CHANNEL_LANE.as_str())];
+        let inner = [names::ROW.as_str(), names::COLUMN.as_str()];
+        let last = [Some(split + 1), at(names::CHANNEL_LANE.as_str())];
         let wanted = outer.iter().chain(&inner).map(|n| at(n)).chain(last);
         let wanted: Vec<usize> = wanted.flatten().collect();
-        let mut order: Vec<usize> = (0..=names.len()).filter(|d| !wanted.contains(d)).collect();
+        let mut order: Vec<usize> = (0..=axes.len()).filter(|d| !wanted.contains(d)).collect();
         order.extend(wanted);
         d.lay_out(d.output(copier), &[(split, Arg::Lit(groups))], &order)?;
         let own = schedule::own_loops(d.program(), copier);
@@ -340,24 +346,22 @@ impl Tiles<'_> {
         let steps = groups * c.channels.extent / of.dot.terms;
         let rows = self.rows(count, steps);
         let (r, k) = self.sums((count + rows - 1) / rows, c.maps.extent);
-        let whole = |t: &i64| count % t == 0 || count > 4 * t;
-        let most = self.dot.rows().min(count);
-        let options: Vec<i64> = (2..=most).filter(whole).collect();
-        let rows = d.choose("rows", &options, rows);
+        let rows = d.choose("rows", &self.row_options(count), rows);
         let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r);
         let blocks: Vec<i64> = (1..=4).filter(|k| c.maps.extent % k == 0).collect();
         let maps = d.choose("k", &blocks, k);
         self.limit(d, &[tiles.value()], maps.value(), 1);
         let result = of.keep(d, Scope::Local)?;
-        let pixels = d.fuse(c.y.id, c.x.id)?;
-        let [p0, tile, p1] = d.split(pixels, [REST, tiles.value().into(), rows.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
-        let (sums, inner) = self.terms(d, c, groups)?;
-        let unrolled = [tile, k1];
-        d.reorder(&[&[c.batch, k0, p0], &sums[..], &unrolled, &[p1], &inner].concat())?;
+        d.reorder(&[c.batch, k0, c.y.id, c.x.id, k1])?;
         let shared = d.parallel(&[c.batch, k0], of.target.threads)?;
         let own = d.reverse_compute_at(result, shared.unwrap_or(k0))?;
         d.vectorize(own[4])?;
+        let pixels = d.fuse(c.y.id, c.x.id)?;
+        let [p0, tile, p1] = d.split(pixels, [REST, tiles.value().into(), rows.value().into()])?;
+        let (sums, inner) = self.terms(d, c, groups)?;
+        let unrolled = [tile, k1];
+        d.reorder(&[&[p0], &sums[..], &unrolled, &[p1], &inner].concat())?;
         of.instructions(d, c.lane.id, &unrolled, sums[0])?;
         d.run_parallel()?;
         d.attempt_partition(p0);
@@ -390,13 +394,10 @@ impl Tiles<'_> {
             _ => (1, rows),
         };
         let blocks: Vec<i64> = (1..=4).filter(|k| maps % k == 0).collect();
-        let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
-        let most = self.dot.rows().min(width);
-        let columns: Vec<i64> = (2..=most).filter(whole(width)).collect();
         let heights: Vec<i64> = (1..=4).filter(|t| height % t == 0).collect();
         let lines = d.choose("y", &heights, lines);
         let tiles = d.choose("x_tiles", &[1, 2, 3, 4], tiles);
-        let pixels = d.choose("x", &columns, pixels);
+        let pixels = d.choose("x", &self.row_options(width), pixels);
         let maps = d.choose("k", &blocks, k);
         self.limit(d, &[lines.value(), tiles.value()], maps.value(), 1);
         [lines, tiles, pixels, maps]
