@@ -15,6 +15,8 @@ use tensor::{DType, Tensor};
 
 /// Terms of a dot product of bf16: with an odd number of channels nothing is gained.
 const TERMS: usize = 2;
+/// Channels of an image, at most, that plans fill up to so many.
+const FILLED: usize = 4;
 
 /// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
 pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
@@ -55,7 +57,8 @@ impl Pass<'_, '_> {
             Op::Gemm(_) => first,
             _ => None,
         };
-        if terms? % TERMS != 0 || !is_f32(self, x) || !is_f32(self, w) {
+        let is_filled = matches!(&node.op, Op::Conv(_)) && rank == 4 && terms? <= FILLED;
+        if !is_filled && terms? % TERMS != 0 || !is_f32(self, x) || !is_f32(self, w) {
             return None;
         }
         let factors = [self.rounded(x), self.rounded(w)];
@@ -179,11 +182,9 @@ mod tests {
             of_bf16(&products_of_bf16(&model(4), Requantised::Folded)),
             2
         );
-        // Of an odd number of channels there are no pairs.
-        assert_eq!(
-            of_bf16(&products_of_bf16(&model(3), Requantised::Folded)),
-            1
-        );
+        // Of an odd number of channels there are no pairs, unless few are filled up.
+        let count = |channels| of_bf16(&products_of_bf16(&model(channels), Requantised::Folded));
+        assert_eq!([count(3), count(5)], [2, 1]);
         let m = products_of_bf16(&model(4), Requantised::Folded);
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);

@@ -106,7 +106,8 @@ const PRODUCTS_AN_ELEMENT: f64 = 9.0;
 /// instead: lanes of channels are added up once a pixel, empty lanes are multiplied for each term.
 const MOST_EMPTY: i64 = 4;
 
-/// Bytes that a dot product takes: blocks of so many hold the few channels of an image.
+/// Bytes that a dot product takes, or bf16 that two take: blocks of so many hold the few channels of
+/// an image.
 const FOUR: i64 = 4;
 
 /// Ranks of tensors that may be blocked: images of one to three spatial axes.
@@ -422,8 +423,10 @@ impl Chooser<'_> {
         let (channels, rank) = (self.model[x].shape()[1], self.model[x].ty().rank());
         let few = channels <= FEW_CHANNELS || rank != 4 && !self.is_worth_a_block(channels);
         let direct = self.home(x) == Layout::Plain && few && groups == 1;
+        let halves = self.model[x].dtype() == DType::BF16 && rank == 4;
         let read = match self.model[group.anchor].op {
             Op::ConvInteger(_) if direct => Layout::Blocked { block: FOUR },
+            Op::Conv(_) if direct && halves => Layout::Blocked { block: FOUR },
             _ if direct => Layout::Plain,
             _ => self.blocked,
         };

@@ -15,6 +15,7 @@ use crate::draft::{Decided, Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest, nests};
 use crate::templates::blocked::factor_load;
 use crate::templates::gemm::{Packing, Shape};
+use ir::affine::Affine;
 use ir::names::image;
 use ir::{
     BinaryOp, BlockId, BufferId, CpuTarget, DType, Expr, ExprKind, LoopId, Program, Role, Scope,
@@ -205,6 +206,8 @@ struct Convolution<'a> {
     /// Whether the image has far more pixels than there are results.
     steps_over: bool,
     is_one_tap: bool,
+    /// Taps along a line that read neighbouring pixels, if they do.
+    neighbours: Option<i64>,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
     /// The image, if it is not 0 outside of its borders.
@@ -326,6 +329,13 @@ impl DotSum<'_> {
         let constant = |b: BufferId| program.buffer(b).role == Role::Constant;
         let weights = dims.clone().find(|(b, dims)| constant(*b) && *dims == 4)?.0;
         let image = dims.find(|(b, dims)| *b != weights && *dims == 5)?.0;
+        let tap = n.axis(image::TAP_COLUMN)?;
+        let neighbours = loads.iter().find(|(b, _)| *b == image).and_then(|(_, at)| {
+            let mut iters = program.block(n.block).iters.iter();
+            let var = iters.find(|i| program.var(i.var).name == tap.axis)?.var;
+            let by = Affine::of(&at[3])?.coefficient(var);
+            (by == 1).then_some(tap.extent)
+        });
         let pixels: i64 = program.buffer(image).shape[2..4].iter().product();
         let bordered = bordered(program, n.block);
         if bordered.is_some_and(|image| !self.surrounds(program, image)) {
@@ -345,6 +355,7 @@ impl DotSum<'_> {
             image,
             weights,
             steps_over: pixels > 2 * y.extent * x.extent,
+            neighbours,
             is_one_tap: n.extent(image::TAP_ROW) == Some(1)
                 && n.extent(image::TAP_COLUMN) == Some(1),
             is_padded,

@@ -84,8 +84,21 @@ impl Tiles<'_> {
 
     /// Whether a convolution has pixels in a line, and channels in a block, enough.
     pub fn suit_convolution(&self, c: &Convolution) -> bool {
-        let steps = c.channels.extent / self.sum.dot.terms;
+        let steps = self.block_steps(c) * self.taps_in_tile(c);
         c.x.extent >= FEW_ROWS && (FEWEST_STEPS..=self.dot.rows()).contains(&steps)
+    }
+
+    /// Steps of the channels of a block.
+    fn block_steps(&self, c: &Convolution) -> i64 {
+        c.channels.extent / self.sum.dot.terms
+    }
+
+    /// Taps whose steps one tile takes: all of a line, if they follow each other and the image
+    /// has so few channels that they fit; else one.
+    fn taps_in_tile(&self, c: &Convolution) -> i64 {
+        let fit = |taps: &i64| taps * self.block_steps(c) <= self.dot.rows();
+        let few = c.neighbours.filter(|_| c.channel_blocks.extent == 1);
+        few.filter(fit).unwrap_or(1)
     }
 
     /// Steps of a tile of the right side: the most that divide those of the sum.
@@ -199,7 +212,7 @@ impl Tiles<'_> {
     /// Short lines fill a part of a tile only; all lines of an image fill all but the last.
     pub fn ways(&self, program: &Program, c: &Convolution) -> Vec<Rows> {
         let maps = c.maps.extent * c.lane.extent;
-        let has_border = guarded(program, self.sum.main.block).is_some();
+        let has_border = guarded(program, self.sum.main.block, c.weights).is_some();
         let is_alone = !has_border && c.is_one_tap && !c.steps_over;
         let lines = match () {
             () if has_border => vec![Rows::CopiedLines],
@@ -214,7 +227,7 @@ impl Tiles<'_> {
             () if is_alone => vec![Rows::Image, Rows::Gathered],
             () => vec![Rows::Gathered],
         };
-        let steps = c.channels.extent / self.sum.dot.terms;
+        let steps = self.block_steps(c);
         let in_lines = c.y.extent * self.cycles(c.x.extent, steps * self.grouped(c));
         let in_image = self.cycles(pixels, steps * self.grouped(c));
         match in_image as f64 * SHORT_LINES < in_lines as f64 {
@@ -250,11 +263,11 @@ impl Tiles<'_> {
         if matches!(rows, Rows::Lines | Rows::Image) {
             return Ok(1);
         }
-        let bordered = match guarded(d.program(), of.main.block) {
+        let bordered = match guarded(d.program(), of.main.block, c.weights) {
             Some(image) => Some(of.surround(d, image)?),
             None => None,
         };
-        if guarded(d.program(), of.main.block).is_some() {
+        if guarded(d.program(), of.main.block, c.weights).is_some() {
             return Err(d.missing("a copy of the image with its border leaves a test".into()));
         }
         let image = bordered.map_or(c.image, |copier| d.output(copier));
@@ -343,7 +356,7 @@ impl Tiles<'_> {
     fn write_image(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let of = self.sum;
         let count = c.y.extent * c.x.extent;
-        let steps = groups * c.channels.extent / of.dot.terms;
+        let steps = groups * self.block_steps(c);
         let rows = self.rows(count, steps);
         let (r, k) = self.sums((count + rows - 1) / rows, c.maps.extent);
         let rows = d.choose("rows", &self.row_options(count), rows);
@@ -368,24 +381,27 @@ impl Tiles<'_> {
         Ok(())
     }
 
-    /// The loops over groups of channels and taps, and those of a tile: the blocks of a group,
-    /// steps, lanes and the terms of a step.
+    /// The loops over groups of channels and taps, and those of a tile: the blocks of a group or
+    /// the taps of a line, steps, lanes and the terms of a step.
     fn terms(
         &self,
         d: &mut Draft,
         c: &Convolution,
         groups: i64,
-    ) -> Written<([LoopId; 3], [LoopId; 4])> {
+    ) -> Written<(Vec<LoopId>, [LoopId; 4])> {
         let [blocks, block] = d.split(c.channel_blocks.id, [REST, given(groups)])?;
         let [step, term] = d.split(c.channels.id, [REST, given(self.sum.dot.terms)])?;
-        let sums = [blocks, c.taps[0], c.taps[1]];
-        Ok((sums, [block, step, c.lane.id, term]))
+        let [row, column] = c.taps;
+        Ok(match self.taps_in_tile(c) {
+            1 => (vec![blocks, row, column], [block, step, c.lane.id, term]),
+            _ => (vec![blocks, block, row], [column, step, c.lane.id, term]),
+        })
     }
 
     /// Lines, tiles of pixels in a line, their pixels, and blocks of maps.
     fn tile(&self, d: &mut Draft, c: &Convolution, groups: i64) -> [Decided; 4] {
         let [maps, height, width] = [c.maps, c.y, c.x].map(|l| l.extent);
-        let steps = groups * c.channels.extent / self.sum.dot.terms;
+        let steps = groups * self.block_steps(c) * self.taps_in_tile(c);
         let pixels = self.rows(width, steps);
         let in_line = (width + pixels - 1) / pixels;
         let (rows, k) = self.sums(in_line.max(if height % 2 == 0 { 2 } else { 1 }), maps);
@@ -404,16 +420,17 @@ impl Tiles<'_> {
     }
 }
 
-/// The buffer that a product reads under a condition.
-fn guarded(program: &Program, block: BlockId) -> Option<BufferId> {
-    fn of(e: &Expr, inside: bool) -> Option<BufferId> {
+/// The buffer other than the weights that a product reads under a condition.
+fn guarded(program: &Program, block: BlockId, weights: BufferId) -> Option<BufferId> {
+    fn of(e: &Expr, inside: bool, weights: BufferId) -> Option<BufferId> {
+        let of = |e, inside| of(e, inside, weights);
         match e.kind() {
-            ExprKind::Load(b, _) => inside.then_some(*b),
+            ExprKind::Load(b, _) => (inside && *b != weights).then_some(*b),
             ExprKind::Cast(_, x) => of(x, inside),
             ExprKind::Select(_, x, _) => of(x, true),
             ExprKind::Binary(_, a, b) => of(a, inside).or_else(|| of(b, inside)),
             _ => None,
         }
     }
-    of(&program.block(block).writes[0].value, false)
+    of(&program.block(block).writes[0].value, false, weights)
 }
