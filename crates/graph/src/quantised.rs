@@ -427,25 +427,64 @@ impl Pass<'_, '_> {
         Some(Weights { bytes, steps })
     }
 
+    /// Unsigned bytes of maps whose distance to their zero points is more than a byte with a sign holds: what
+    /// they are less 128, and the zero points less 128. A sum of products with these differs by
+    /// the sum of the window, as often as its map's rest says.
+    fn weights_with_rest(&self, v: ValueId) -> Option<(Weights, Vec<f64>)> {
+        let d = self.written(v)?;
+        let q = self
+            .r
+            .target
+            .constant(d.q)
+            .filter(|q| q.dtype() == DType::U8)?;
+        let maps = *q.shape().first()?;
+        let of_maps = |v: ValueId| {
+            let t = self.r.target.constant(v)?;
+            let fits = t.rank() == q.rank() && t.shape()[0] == maps && t.len() == maps;
+            let value = |m: usize| t.get_f64(if t.len() == 1 { 0 } else { m });
+            (t.len() == 1 || fits).then(|| (0..maps).map(value).collect::<Vec<f64>>())
+        };
+        let (steps, zeros) = (of_maps(d.scale)?, of_maps(d.zero?)?);
+        let mut bytes = Tensor::zeros(DType::I8, q.shape());
+        (0..q.len()).for_each(|i| bytes.set_f64(i, q.get_f64(i) - UNSIGNED));
+        let rest = zeros.iter().map(|z| z - UNSIGNED).collect();
+        Some((Weights { bytes, steps }, rest))
+    }
+
     fn conv(&mut self, c: &Conv, [x, w]: [ValueId; 2], bias: Option<ValueId>) -> Option<ValueId> {
         let x = self.dequantised(x)?;
-        let ([zero, step], w) = (self.whole(&x)?, self.weights(w, 0)?);
+        let [zero, step] = self.whole(&x)?;
+        let (w, rest) = match self.weights(w, 0) {
+            Some(w) => (w, vec![]),
+            None if c.groups == 1 => self.weights_with_rest(w)?,
+            None => return None,
+        };
         let maps = w.bytes.shape()[0];
         let terms = w.bytes.len() / maps.max(1);
         let dtype = self.r.target[x.q].dtype();
-        let sums = sums_of_maps(&w.bytes, maps, |i| i / terms, dtype, zero)?;
+        let value = |i: usize| w.bytes.get_f64(i) - rest.get(i / terms).unwrap_or(&0.0);
+        let sums = sums_of_maps((w.bytes.len(), &value), maps, |i| i / terms, dtype, zero)?;
         let bias = self.bias(bias, maps)?;
         if maps == 0 {
             return None;
         }
         let mut shape = vec![1; w.bytes.rank()];
         shape[1] = maps;
+        let mut window = w.bytes.shape().to_vec();
         let weights = self.constant(w.bytes);
-        let op = ConvInteger {
+        let op = Op::ConvInteger(ConvInteger {
             conv: c.clone(),
             outside: zero as i64,
-        };
-        let sum = self.add(Op::ConvInteger(op), &[x.q, weights]);
+        });
+        let mut sum = self.add(op.clone(), &[x.q, weights]);
+        if !rest.is_empty() {
+            window[0] = 1;
+            let ones = self.constant(filled(DType::I8, &window, 1.0));
+            let windows = self.add(op, &[x.q, ones]);
+            let rest = self.constant(vector(DType::I32, &rest, &shape));
+            let rest = self.add(Op::Binary(Binary::Mul), &[windows, rest]);
+            sum = self.add(Op::Binary(Binary::Sub), &[sum, rest]);
+        }
         Some(self.scaled(sum, sums, (&w.steps, step), bias, &shape))
     }
 
@@ -480,7 +519,14 @@ impl Pass<'_, '_> {
         if columns == 0 || ty.rank() < 2 {
             return None;
         }
-        let sums = sums_of_maps(&w.bytes, columns, |i| i % columns, ty.dtype, zero)?;
+        let value = |i: usize| w.bytes.get_f64(i);
+        let sums = sums_of_maps(
+            (w.bytes.len(), &value),
+            columns,
+            |i| i % columns,
+            ty.dtype,
+            zero,
+        )?;
         let weights = self.constant(w.bytes);
         let sum = self.add(Op::MatMulInteger, &[a.q, weights]);
         Some(self.scaled(sum, sums, (&w.steps, step), bias, &[columns]))
@@ -586,10 +632,10 @@ impl MapSum {
     }
 }
 
-/// The sums of each map of constant bytes with an image of a type of bytes. None if one could
+/// The sums of each map of so many constant weights with an image of a type of bytes. None if one could
 /// overflow an i32, or the zero point is no value of the image.
 fn sums_of_maps(
-    bytes: &Tensor,
+    (count, weight): (usize, &dyn Fn(usize) -> f64),
     maps: usize,
     map: impl Fn(usize) -> usize,
     image: DType,
@@ -600,8 +646,8 @@ fn sums_of_maps(
         return None;
     }
     let mut sums = vec![MapSum::default(); maps];
-    for i in 0..bytes.len() {
-        let (w, sum) = (bytes.get_f64(i), &mut sums[map(i)]);
+    for i in 0..count {
+        let (w, sum) = (weight(i), &mut sums[map(i)]);
         sum.least += (w * least).min(w * most);
         sum.most += (w * least).max(w * most);
         sum.offset -= w * zero;

@@ -165,6 +165,31 @@ fn convolutions_of_bytes_pad_with_their_zero_point() {
 }
 
 #[test]
+fn weights_far_from_their_zero_point_take_sums_of_windows_off() {
+    for (steps, zeros) in [U8, I8].into_iter().flat_map(|s| [1, 12].map(|z| (s, z))) {
+        let mut net = Net::new();
+        let x = net.0.add_input("x", DType::F32, &[2, 6, 7, 5]);
+        let x = net.through(x, steps);
+        let (lo, hi) = (0, 255);
+        let q = fill_tensor(DType::U8, &[12, 6, 3, 3], Fill::Integers { lo, hi }, 3);
+        let q = net.0.add_constant("weights", q);
+        let scale = net.filled(DType::F32, &[], &[0.002]);
+        let zero: Vec<f64> = (0..zeros).map(|m| f64::from(40 + 17 * m)).collect();
+        let along = [zeros as usize, 1, 1, 1];
+        let along = if zeros == 1 { &[][..] } else { &along[..] };
+        let zero = net.filled(DType::I32, along, &zero);
+        let w = net.dequantise(q, zero, scale);
+        let bias: Vec<f64> = (0..12).map(|m| 0.1 * f64::from(m) - 0.4).collect();
+        let bias = net.filled(DType::F32, &[12], &bias);
+        let y = net.add(conv(1, 1), &[x, w, bias]);
+        let y = net.quantise(y, U8);
+        let names = net.simplified(y);
+        let products = names.iter().filter(|n| **n == "conv_integer").count();
+        assert!(products == 2 && !names.contains(&"conv"), "{names:?}");
+    }
+}
+
+#[test]
 fn products_with_matrices_of_bytes_take_sums_of_columns_off() {
     for steps in [U8, I8] {
         for trans_b in [None, Some(false), Some(true)] {

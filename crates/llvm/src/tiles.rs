@@ -172,7 +172,7 @@ impl Emitter<'_> {
         };
         let (at, stride) = without(&s.offset, rows.var)?;
         let (at, by_lane) = without(&at, lane.var)?;
-        (is_zero && by_lane == 1 && s.mask.is_none()).then(|| Zeros {
+        (is_zero && by_lane == 1 && s.mask.is_none()).then_some(Zeros {
             place: Place {
                 buffer: s.buffer,
                 at,

@@ -60,8 +60,8 @@ pub use record::{
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};
 pub use stats::{
-    Interval, Paired, median, median_bounds, median_interval, median_of, min, percentile,
-    signed_rank_below_zero,
+    Interval, Paired, bounds_of_medians, median, median_bounds, median_interval, median_of, min,
+    percentile, signed_rank_below_zero,
 };
 pub use t4::{T4Exported, export_t4};
 pub use table::{Answer, KnobValue, Table, TableKnob};

@@ -111,13 +111,18 @@ const GROUPS: usize = 20;
 /// bounds are order statistics of these, as in [`median_interval`]. `None` of fewer than six.
 pub fn median_bounds(differences: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let n = differences.len();
-    let mut medians: Vec<f64> = match n >= 2 * GROUPS {
+    let medians: Vec<f64> = match n >= 2 * GROUPS {
         true => {
             let group = |i: usize| &differences[i * n / GROUPS..(i + 1) * n / GROUPS];
             (0..GROUPS).map(|i| median_of(group(i))).collect()
         }
         false => differences.to_vec(),
     };
+    bounds_of_medians(medians, confidence)
+}
+
+/// Bounds of the median that lies behind medians which are independent witnesses of it.
+pub fn bounds_of_medians(mut medians: Vec<f64>, confidence: f64) -> Option<(f64, f64)> {
     medians.sort_by(f64::total_cmp);
     let (k, _) = median_ranks(medians.len(), confidence)?;
     Some((medians[k], medians[medians.len() - 1 - k]))

@@ -30,6 +30,35 @@ const FEW: f64 = 1.02;
 const WIDE: f64 = 1.03;
 const PATIENCE: u32 = 10;
 
+/// How often both models are made anew, at most and at least if at all, and the part of the time asked
+/// for that this may take. Where pages and code lie differs from one time to the next, and so do
+/// latencies, by up to 2%.
+const MADE: [u32; 2] = [6, 12];
+const MAKING: u32 = 2;
+
+/// What a comparison may take.
+pub struct Time<'a> {
+    /// What is asked for.
+    pub asked: Duration,
+    /// One inference of each model.
+    pub round: Duration,
+    /// Making both models.
+    pub making: Duration,
+    /// What is left of the run.
+    pub left: &'a dyn Fn() -> Duration,
+}
+
+impl Time<'_> {
+    /// How often both models are made.
+    fn times(&self) -> u32 {
+        let [fewest, most] = MADE;
+        let fit = (self.asked / MAKING).as_nanos() / self.making.as_nanos().max(1);
+        let fit = u32::try_from(fit).unwrap_or(most).min(most);
+        let rounds = self.asked >= self.round * 2 * fit;
+        if fit >= fewest && rounds { fit } else { 1 }
+    }
+}
+
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
     pub default: bool,
@@ -46,22 +75,22 @@ impl Choice {
         asked.max(RUNS * size.inference)
     }
 
-    /// Compares them for `asked`, or in as many rounds of `round` as `left` says that there is
-    /// time for; where that does not hold two, by the steps of the default model, as they were
+    /// Compares them for the time that is asked for, or in as many rounds as there is time left
+    /// for; where that does not hold two, by the steps of the default model, as they were
     /// when it was new, and the tuned one's taken alike. There is no tuned model where its
-    /// kernels are the defaults.
+    /// kernels are the defaults. `again` makes the defaults (0) or the tuned model (1) anew.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
         tuned: Option<&mut Model>,
-        [asked, round]: [Duration; 2],
-        left: &dyn Fn() -> Duration,
+        again: &dyn Fn(usize) -> Result<Model>,
+        time: &Time,
     ) -> Result<Choice> {
-        let rounds = usize::try_from(left().as_nanos() / round.as_nanos().max(1));
+        let rounds = usize::try_from((time.left)().as_nanos() / time.round.as_nanos().max(1));
         let rounds = rounds.unwrap_or(usize::MAX);
         // What is quick is compared even if the time is over: profiles of different minutes
         // are no comparison.
-        let rounds = match round * FEWEST as u32 <= QUICK {
+        let rounds = match time.round * FEWEST as u32 <= QUICK {
             true => rounds.max(FEWEST + 1),
             false => rounds,
         };
@@ -69,24 +98,10 @@ impl Choice {
             samples_ns: vec![ns.iter().sum()],
         };
         let begin = Instant::now();
-        let mut more = || begin.elapsed() < asked && left() > round;
+        let mut more = || begin.elapsed() < time.asked && (time.left)() > time.round;
         let latencies = match tuned {
             Some(tuned) if rounds > MIN_PAIRS => {
-                let mut models = [default, tuned];
-                let mut all = undisturbed(&mut models, MIN_PAIRS, &mut more)?;
-                let gain = |all: &[Latencies]| Choice::of(all).gain;
-                while gain(&all).is_some_and(|g| g.is_wide(WIDE))
-                    && begin.elapsed() < PATIENCE * asked
-                    && left() > round
-                {
-                    let until = begin.elapsed() + asked / 2;
-                    let mut more = || begin.elapsed() < until && left() > round;
-                    let again = undisturbed(&mut models, 1, &mut more)?;
-                    for (all, again) in all.iter_mut().zip(again) {
-                        all.samples_ns.extend(again.samples_ns);
-                    }
-                }
-                all
+                return compared([default, tuned], again, time).map(|all| Choice::of(&all));
             }
             None if rounds > MIN_PAIRS => undisturbed(&mut [default], MIN_PAIRS, &mut more)?,
             Some(tuned) if rounds > 1 => {
@@ -97,29 +112,37 @@ impl Choice {
             Some(tuned) => vec![steps(step_ns), steps(&profile(tuned, PROFILING)?)],
             None => vec![steps(step_ns)],
         };
-        Ok(Choice::of(&latencies))
+        Ok(Choice::of(&[latencies]))
     }
 
-    /// Of latencies of the defaults and of the tuned model, taken in turns.
-    fn of(latencies: &[Latencies]) -> Choice {
+    /// Of latencies of the defaults and of the tuned model, taken in turns, for each time that
+    /// the models were made.
+    fn of(latencies: &[Vec<Latencies>]) -> Choice {
         let logs = |l: &Latencies| -> Vec<f64> {
             let ns = l.samples_ns.iter();
             ns.map(|ns| (*ns).max(1) as f64).map(f64::ln).collect()
         };
-        let [default, tuned] = latencies else {
-            let same = latencies.first().cloned().unwrap_or_default();
+        let of_default = latencies.iter().filter_map(|of| of.first());
+        let default_latencies = Latencies {
+            samples_ns: of_default.flat_map(|l| l.samples_ns.clone()).collect(),
+        };
+        if latencies.iter().any(|of| of.len() < 2) {
             return Choice {
                 default: false,
-                against: Paired::of(&vec![0.0; same.samples_ns.len()]),
-                default_latencies: same,
+                against: Paired::of(&vec![0.0; default_latencies.samples_ns.len()]),
+                default_latencies,
                 gain: None,
             };
-        };
-        let pairs = logs(default).into_iter().zip(logs(tuned));
+        }
         // Above 0 where the tuned model is faster.
-        let faster: Vec<f64> = pairs.map(|(d, t)| d - t).collect();
-        let slower: Vec<f64> = faster.iter().map(|f| -f).collect();
+        let faster = latencies.iter().map(|of| {
+            let pairs = logs(&of[0]).into_iter().zip(logs(&of[1]));
+            pairs.map(|(d, t)| d - t).collect::<Vec<f64>>()
+        });
+        let faster: Vec<Vec<f64>> = faster.collect();
         let gain = Gain::of(&faster);
+        let faster = faster.concat();
+        let slower: Vec<f64> = faster.iter().map(|f| -f).collect();
         let sure = match faster.len() < MIN_PAIRS {
             true => gain.low > FEW,
             false => Paired::of(&slower).p < SIGNIFICANT && gain.low > 1.0,
@@ -127,7 +150,7 @@ impl Choice {
         Choice {
             default: !sure,
             against: Paired::of(&faster),
-            default_latencies: default.clone(),
+            default_latencies,
             gain: Some(gain),
         }
     }
@@ -141,6 +164,40 @@ impl Choice {
         report.latency_after_ms = report.latency_default_ms / gain.map_or(1.0, |g| g.times);
         report.kept_default = self.default.then_some(self.against);
         report.gain = self.gain;
+    }
+}
+
+/// Latencies of the defaults and of the tuned model, taken in turns, for each time that they are
+/// made: longer than asked where the gain's bounds are wide.
+fn compared(
+    [default, tuned]: [&mut Model; 2],
+    again: &dyn Fn(usize) -> Result<Model>,
+    time: &Time,
+) -> Result<Vec<Vec<Latencies>>> {
+    let (begin, times) = (Instant::now(), time.times());
+    let least = MIN_PAIRS.div_ceil(times as usize);
+    // Making them is no comparison.
+    let mut comparing = Duration::ZERO;
+    let mut all: Vec<Vec<Latencies>> = vec![];
+    loop {
+        let made = all.len() as u32;
+        let is_wide = || Choice::of(&all).gain.is_some_and(|g| g.is_wide(WIDE));
+        let in_time = begin.elapsed() < PATIENCE * time.asked && (time.left)() > time.round;
+        if made >= times && !(is_wide() && in_time) {
+            return Ok(all);
+        }
+        if made > 0 && times > 1 && (time.left)() > time.making {
+            *default = again(0)?;
+            *tuned = again(1)?;
+        }
+        let start = Instant::now();
+        let until = match times {
+            1 if made > 0 => time.asked / 2,
+            _ => (time.asked * (made + 1) / times).saturating_sub(comparing),
+        };
+        let mut more = || start.elapsed() < until && (time.left)() > time.round;
+        all.push(undisturbed(&mut [default, tuned], least, &mut more)?);
+        comparing += start.elapsed();
     }
 }
 
@@ -182,7 +239,7 @@ mod tests {
         let of = |ns: &[u64]| Latencies {
             samples_ns: ns.to_vec(),
         };
-        Choice::of(&[of(default), of(tuned)]).default
+        Choice::of(&[vec![of(default), of(tuned)]]).default
     }
 
     #[test]
@@ -197,9 +254,9 @@ mod tests {
         assert!(default_kept(&faster[..3], &slower[..3]));
         assert!(!default_kept(&slower[..3], &faster[..3]), "few, but won");
         // The same code is no choice.
-        let same = Choice::of(&[Latencies {
+        let same = Choice::of(&[vec![Latencies {
             samples_ns: faster.into(),
-        }]);
+        }]]);
         assert!(!same.default && same.gain.is_none());
     }
 
@@ -210,18 +267,52 @@ mod tests {
         };
         let default: Vec<u64> = (0..200).map(|i| 1500 + i % 7).collect();
         let tuned: Vec<u64> = (0..200).map(|i| 1000 + i % 5).collect();
-        let gain = Choice::of(&[of(&default), of(&tuned)]).gain.unwrap();
+        let gain = Choice::of(&[vec![of(&default), of(&tuned)]]).gain.unwrap();
         assert!(gain.low > 1.48 && gain.high < 1.52, "{gain:?}");
         assert!(
             gain.low <= gain.times && gain.times <= gain.high,
             "{gain:?}"
         );
-        let few = Choice::of(&[of(&default[..3]), of(&tuned[..3])])
+        let few = Choice::of(&[vec![of(&default[..3]), of(&tuned[..3])]])
             .gain
             .unwrap();
         assert!(
             few.low < few.times && few.times < few.high,
             "what was met: {few:?}"
         );
+    }
+
+    #[test]
+    fn models_that_are_made_anew_widen_the_bounds_by_what_differs_between_them() {
+        let of = |ns: u64| Latencies {
+            samples_ns: (0..50).map(|i| ns + i % 3).collect(),
+        };
+        let made = [1000, 1010, 990, 1020, 1005, 1015];
+        let pairs = made.map(|ns| vec![of(1500), of(ns)]);
+        let gain = Choice::of(&pairs).gain.unwrap();
+        assert!(
+            gain.low < 1500.0 / 1015.0 && gain.high > 1500.0 / 995.0,
+            "{gain:?}"
+        );
+        let one = Choice::of(&pairs[..1]).gain.unwrap();
+        assert!(
+            one.high - one.low < gain.high - gain.low,
+            "{one:?} {gain:?}"
+        );
+    }
+
+    #[test]
+    fn models_are_made_anew_where_that_takes_less_than_half_of_the_comparison() {
+        let times = |making: u64, round: u64| {
+            let time = Time {
+                asked: Duration::from_secs(3),
+                round: Duration::from_millis(round),
+                making: Duration::from_millis(making),
+                left: &|| Duration::MAX,
+            };
+            time.times()
+        };
+        assert_eq!([times(10, 5), times(200, 5), times(300, 5)], [12, 7, 1]);
+        assert_eq!(times(10, 200), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! From a finished search to a compiled model and its report.
 
 use crate::Tuned;
-use crate::choice::Choice;
+use crate::choice::{Choice, Time};
 use crate::compile::{Builders, assemble_alternatives, named};
 use crate::default_model::{DefaultModel, PROFILING};
 use crate::energy::Stage;
@@ -64,9 +64,18 @@ impl Finish<'_> {
         let (clock, aside) = (run.clock.clone(), run.after_comparing(job));
         let left = || clock.left(aside);
         let round = 2 * run.jobs[job].size.inference;
-        let time = [run.options.comparing, round];
+        let time = Time {
+            asked: run.options.comparing,
+            round,
+            making: 2 * run.jobs[job].size.assembling,
+            left: &left,
+        };
+        let again = |which: usize| {
+            let kernels = [&default.kernels, &best][which];
+            run.jobs[job].making.model(plan, kernels)
+        };
         let (step_ns, of_default) = (&default.step_ns, &mut default.model);
-        let choice = Choice::between(of_default, step_ns, tuned.as_mut(), time, &left)?;
+        let choice = Choice::between(of_default, step_ns, tuned.as_mut(), &again, &time)?;
         run.keep_choice(job, &choice, &best)?;
         let layouts = self.model.layouts.clone();
         let mut report = run.report(job, self.start_cpu_s, layouts, in_model);

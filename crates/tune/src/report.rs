@@ -75,8 +75,10 @@ pub struct Surveyed {
 pub struct Gain {
     /// The median of the rounds' ratios.
     pub times: f64,
-    /// Bounds of that median, with a confidence of 95% ([`store::median_bounds`]); of fewer
-    /// than six rounds, the least and the largest ratio that was met.
+    /// Bounds of that median, with a confidence of 95%: of models that were made anew, by the
+    /// medians of each ([`store::bounds_of_medians`]), of one alone by its rounds
+    /// ([`store::median_bounds`]); of fewer than six rounds, the least and the largest ratio that
+    /// was met.
     pub low: f64,
     pub high: f64,
     pub rounds: usize,
@@ -85,11 +87,14 @@ pub struct Gain {
 impl Gain {
     const CONFIDENCE: f64 = 0.95;
 
-    /// Of the logarithms of the rounds' ratios.
-    pub fn of(faster: &[f64]) -> Gain {
+    /// Of the logarithms of the rounds' ratios, for each time that the models were made.
+    pub fn of(faster: &[Vec<f64>]) -> Gain {
+        let medians: Vec<f64> = faster.iter().map(|f| store::median_of(f)).collect();
+        let of_models = store::bounds_of_medians(medians, Gain::CONFIDENCE);
+        let faster = &faster.concat()[..];
         let least = faster.iter().copied().fold(f64::INFINITY, f64::min);
         let most = faster.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let bounds = store::median_bounds(faster, Gain::CONFIDENCE);
+        let bounds = of_models.or_else(|| store::median_bounds(faster, Gain::CONFIDENCE));
         let (low, high) = bounds.unwrap_or((least, most));
         // The bounds are of medians of groups, and few rounds may have their median outside.
         let middle = store::median_of(faster);

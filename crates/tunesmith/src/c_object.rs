@@ -15,6 +15,21 @@ use tune::{Error, Result};
 /// Of every constant's first byte.
 const ALIGN: usize = 64;
 
+/// Asks Linux once for the registers of AMX, which only processes have that asked.
+const ASK_FOR_TILES: &str = "static int may_use_tiles(void) {
+    static int allowed;
+    if (!allowed) {
+        long refused;
+        __asm__ volatile(\"syscall\" : \"=a\"(refused) : \"a\"(158L), \"D\"(0x1023L), \"S\"(18L) : \"rcx\", \"r11\", \"memory\");
+        allowed = !refused;
+    }
+    return allowed;
+}
+
+";
+/// What a step is called that is none.
+const NO_TILES: &str = "the system refuses the registers of AMX";
+
 /// What a program includes, and what it links.
 pub struct CObject {
     pub header: Vec<u8>,
@@ -165,11 +180,12 @@ impl<'m> Sources<'m> {
              #ifndef {upper}_H\n#define {upper}_H\n\n#include <stddef.h>\n\n\
              #ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n\
              #define {upper}_INPUTS {n_inputs}\n#define {upper}_OUTPUTS {n_outputs}\n\n\
-             /* One inference: copies the inputs in and the outputs out. Gives 0, or the number of the step that failed. */\n\
+             /* One inference: copies the inputs in and the outputs out. Gives 0, or the number of the step that failed, or -1 if the \
+             system lacks what all steps need. */\n\
              int {p}_run(const void *const inputs[{upper}_INPUTS], void *const outputs[{upper}_OUTPUTS]);\n\n\
              /* The same without copies: write the inputs, invoke, read the outputs. */\n\
              void *{p}_input(size_t input);\nint {p}_invoke(void);\nconst void *{p}_output(size_t output);\n\n\
-             /* The name of a step that failed. */\nconst char *{p}_step(int step);\n\n\
+             /* The name of a step that failed, or what the system lacks. */\nconst char *{p}_step(int step);\n\n\
              #ifdef __cplusplus\n}}\n#endif\n\n#endif\n",
             name = model.name().replace("*/", "* /"),
             compiler = model.compiler(),
@@ -233,12 +249,21 @@ impl<'m> Sources<'m> {
             }
             text += "};\n\n";
         }
+        let tiles = model.target().features.contains("+amx-tile");
+        let (allowed, refused, reason) = match tiles {
+            true => (
+                ASK_FOR_TILES,
+                "    if (!may_use_tiles()) return -1;\n",
+                NO_TILES,
+            ),
+            false => ("", "", ""),
+        };
         _ = write!(
             text,
-            "void *{p}_input(size_t i) {{ return i < {inputs} ? inputs_of[i].data : 0; }}\n\
+            "{allowed}void *{p}_input(size_t i) {{ return i < {inputs} ? inputs_of[i].data : 0; }}\n\
              const void *{p}_output(size_t i) {{ return i < {outputs} ? outputs_of[i].data : 0; }}\n\
-             const char *{p}_step(int step) {{ return step > 0 && step <= {steps} ? steps[step - 1].name : \"\"; }}\n\n\
-             int {p}_invoke(void) {{\n    for (int i = 0; i < {steps}; i++)\n        \
+             const char *{p}_step(int step) {{ return step > 0 && step <= {steps} ? steps[step - 1].name : \"{reason}\"; }}\n\n\
+             int {p}_invoke(void) {{\n{refused}    for (int i = 0; i < {steps}; i++)\n        \
              if (steps[i].kernel(&context, steps[i].arguments, workspace)) return i + 1;\n    return 0;\n}}\n\n\
              int {p}_run(const void *const inputs[], void *const outputs[]) {{\n    \
              for (size_t i = 0; i < {inputs}; i++) memcpy(inputs_of[i].data, inputs[i], inputs_of[i].bytes);\n    \

@@ -223,7 +223,8 @@ impl Tiles<'_> {
         let pixels = c.y.extent * c.x.extent;
         let sums = pixels * c.lane.extent * DType::F32.size() as i64;
         let image = match () {
-            () if sums > SUMS => vec![],
+            // Few channels fill tiles with the taps of a line.
+            () if sums > SUMS || self.taps_in_tile(c) > 1 => vec![],
             () if is_alone => vec![Rows::Image, Rows::Gathered],
             () => vec![Rows::Gathered],
         };
@@ -300,10 +301,10 @@ impl Tiles<'_> {
         let channels = names::CHANNEL_BLOCK.as_str();
         // A dimension that is split in two moves those behind it on by one.
         let split = axes.iter().position(|n| n == channels);
-        let split = split.ok_or_else(|| d.missing("the copy has no channels".into()))?;
+        let split = split.filter(|_| groups > 1);
         let at = |name: &str| {
             let found = axes.iter().position(|n| n == name);
-            found.map(|at| at + usize::from(at > split))
+            found.map(|at| at + usize::from(split.is_some_and(|split| at > split)))
         };
         let outer = [
             channels,
@@ -311,12 +312,14 @@ impl Tiles<'_> {
             names::TAP_COLUMN.as_str(),
         ];
         let inner = [names::ROW.as_str(), names::COLUMN.as_str()];
-        let last = [Some(split + 1), at(names::CHANNEL_LANE.as_str())];
+        let last = [split.map(|at| at + 1), at(names::CHANNEL_LANE.as_str())];
         let wanted = outer.iter().chain(&inner).map(|n| at(n)).chain(last);
         let wanted: Vec<usize> = wanted.flatten().collect();
-        let mut order: Vec<usize> = (0..=axes.len()).filter(|d| !wanted.contains(d)).collect();
+        let dims = axes.len() + usize::from(split.is_some());
+        let mut order: Vec<usize> = (0..dims).filter(|d| !wanted.contains(d)).collect();
         order.extend(wanted);
-        d.lay_out(d.output(copier), &[(split, Arg::Lit(groups))], &order)?;
+        let tiles = split.map(|at| (at, Arg::Lit(groups)));
+        d.lay_out(d.output(copier), tiles.as_slice(), &order)?;
         let own = schedule::own_loops(d.program(), copier);
         of.share_image(d, &own)
     }
