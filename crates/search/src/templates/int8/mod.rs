@@ -72,16 +72,19 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
                 others(d, all, &sum.handled(), target)
             });
         };
+        let prefix = format!("{}.tiles", sum.dot.name);
         for (order, first) in [("columns", true), ("rows", false)] {
-            let name = format!("{}.tiles.{order}", sum.dot.name);
             // All pixels of an image have one order.
             let ways = ways.iter().filter(|w| first || w.has_orders());
             for (way, c) in ways.zip(convolution.iter().cycle()) {
-                let name = format!("{name}{}", way.word());
+                let name = format!("{prefix}.{order}{}", way.word());
                 write(name, &|d| tiles.write_convolution(d, c, (*way, first)));
             }
-            if let Some((s, packing)) = product {
-                write(name, &|d| tiles.write_product(d, s, *packing, first));
+        }
+        if let Some((s, packing)) = product {
+            for order in tiles.orders(s) {
+                let name = format!("{prefix}.{}", order.word());
+                write(name, &|d| tiles.write_product(d, s, *packing, order));
             }
         }
     }

@@ -34,6 +34,32 @@ const SHORT_LINES: f64 = 1.2;
 /// Bytes of the sums of an image's pixels that stay in the first-level cache beside the factors.
 const SUMS: i64 = 16 << 10;
 
+/// Pairs of tiles of rows whose sums wait in memory, at most: of 32 columns, 32 KiB.
+const MOST_GROUPS: i64 = 8;
+/// Steps of a part of a panel: of 32 columns, 16 KiB.
+const PART: i64 = 128;
+
+/// The order of the loops of a product.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Panels of columns outside tiles of rows.
+    Columns,
+    Rows,
+    /// As columns, but for all rows a part of the terms after the other: it stays in the
+    /// first-level cache.
+    Parts,
+}
+
+impl Order {
+    pub fn word(self) -> &'static str {
+        match self {
+            Order::Columns => "columns",
+            Order::Rows => "rows",
+            Order::Parts => "parts",
+        }
+    }
+}
+
 /// How pixels become rows of tiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
@@ -93,12 +119,13 @@ impl Tiles<'_> {
         c.channels.extent / self.sum.dot.terms
     }
 
-    /// Taps whose steps one tile takes: all of a line, if they follow each other and the image
-    /// has so few channels that they fit; else one.
+    /// Taps of a line whose steps one tile takes, if they follow each other and the image has few
+    /// channels: the most that fit and divide all; else one.
     fn taps_in_tile(&self, c: &Convolution) -> i64 {
-        let fit = |taps: &i64| taps * self.block_steps(c) <= self.dot.rows();
-        let few = c.neighbours.filter(|_| c.channel_blocks.extent == 1);
-        few.filter(fit).unwrap_or(1)
+        let taps = c.neighbours.filter(|_| c.channel_blocks.extent == 1);
+        let taps = taps.unwrap_or(1);
+        let fit = |n: &i64| taps % n == 0 && n * self.block_steps(c) <= self.dot.rows();
+        (1..=taps).rev().find(fit).unwrap_or(1)
     }
 
     /// Steps of a tile of the right side: the most that divide those of the sum.
@@ -140,36 +167,34 @@ impl Tiles<'_> {
         d.limit("tiles", &[(1, &sums)], (self.dot.tiles() - 2) * each);
     }
 
-    /// Panels of columns outside tiles of rows, or inside.
+    /// Orders of the loops of a product, the likely best first. Long panels of columns pass through the
+    /// first-level cache once for each tile of rows, and parts of them stay.
+    pub fn orders(&self, s: &Shape) -> Vec<Order> {
+        let steps = s.k() / self.sum.dot.terms;
+        let panel = 4 * steps * 2 * self.sum.lanes();
+        let rows = self.rows(s.m(), self.steps(s.k()));
+        let is_long = panel > self.sum.target.l1_bytes as i64 / 2;
+        match is_long && s.m() > 2 * 2 * rows {
+            true => vec![Order::Parts, Order::Columns, Order::Rows],
+            false => vec![Order::Columns, Order::Rows, Order::Parts],
+        }
+    }
+
+    /// Panels of columns outside tiles of rows, or inside, or parts of their terms outside rows.
     pub fn write_product(
         &self,
         d: &mut Draft,
         s: &Shape,
         packing: Packing,
-        columns_first: bool,
+        order: Order,
     ) -> Written<()> {
         let of = self.sum;
         let lanes = of.lanes();
         let Some(m) = &s.rows else {
             return Err(d.missing("the product has no rows".into()));
         };
-        let steps = self.steps(s.k());
-        let rows = self.rows(m.extent, steps);
-        let vectors = (s.n() + lanes - 1) / lanes;
-        let (r, v) = self.sums((m.extent + rows - 1) / rows, vectors);
-        let all = s.k() / of.dot.terms;
-        let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
-        let steps: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
-        let steps = d.choose("steps", &steps, self.dot.rows()).value();
-        let rows = d.choose("rows", &self.row_options(m.extent), rows).value();
-        let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r).value();
-        let widths: Vec<i64> = (1..=4)
-            .filter(|w| *w <= vectors)
-            .map(|w| w * lanes)
-            .collect();
-        let columns = d.choose("columns", &widths, v * lanes).value();
-        self.limit(d, &[tiles], columns, lanes);
-
+        let tile = self.product_tile(d, s, m.extent);
+        let [columns, rows, row_tiles, steps] = tile.map(Decided::value);
         let result = of.keep(d, Scope::Local)?;
         d.pad(s.columns.id, columns)?;
         let fours = packing.fours(columns, of.dot.terms);
@@ -178,25 +203,81 @@ impl Tiles<'_> {
         let [vectors, lane] = d.split(panel, [REST, given(lanes)])?;
         let [k0, term] = d.split(s.terms.id, [REST, given(of.dot.terms)])?;
         let [first, step] = d.split(k0, [REST, steps.into()])?;
-        let [m0, tile, row] = d.split(m.id, [REST, tiles.into(), rows.into()])?;
-        let batch = s.batch.iter().map(|l| l.id);
-        let mut outer: Vec<LoopId> = batch.chain([n0]).collect();
-        outer.insert(s.batch.len() + usize::from(columns_first), m0);
+        let [m0, tile, row] = d.split(m.id, [REST, row_tiles.into(), rows.into()])?;
+        let batch: Vec<LoopId> = s.batch.iter().map(|l| l.id).collect();
         let inner = [tile, vectors, row, step, lane, term];
-        d.reorder(&[&outer[..], &[first], &inner].concat())?;
-        let place = of.share(d, &outer, outer.len() - 1)?;
+        let (place, init, groups) = match order {
+            Order::Columns | Order::Rows => {
+                let outer = match order {
+                    Order::Columns => [&batch[..], &[n0, m0]].concat(),
+                    _ => [&batch[..], &[m0, n0]].concat(),
+                };
+                d.reorder(&[&outer[..], &[first], &inner].concat())?;
+                (of.share(d, &outer, outer.len() - 1)?, first, m0)
+            }
+            Order::Parts => {
+                let [block, part] = self.parts(d, s);
+                let [blocks, m0] = d.split(m0, [REST, block.value().into()])?;
+                let [parts, first] = d.split(first, [REST, part.value().into()])?;
+                let outer = [&batch[..], &[blocks, n0]].concat();
+                d.reorder(&[&outer[..], &[parts, m0, first], &inner].concat())?;
+                let shared = d.parallel(&outer, of.target.threads)?;
+                (shared.unwrap_or(n0), parts, m0)
+            }
+        };
         let own = d.reverse_compute_at(result, place)?;
         let last = of.main.spatial.len() - 1;
         let [vectors_out, lanes_out] = d.split(own[last], [REST, given(lanes)])?;
         d.vectorize(lanes_out)?;
         d.unroll(vectors_out)?;
-        of.instructions(d, lane, &[tile, vectors], first)?;
+        of.instructions(d, lane, &[tile, vectors], init)?;
         if packing.each_call {
             of.pack_each_call(d, packing, copier)?;
         }
         d.run_parallel()?;
-        d.attempt_partition(m0);
+        d.attempt_partition(groups);
         Ok(())
+    }
+
+    /// Columns of a panel, rows of a tile, tiles of rows, and steps of a tile.
+    fn product_tile(&self, d: &mut Draft, s: &Shape, m: i64) -> [Decided; 4] {
+        let lanes = self.sum.lanes();
+        let steps = self.steps(s.k());
+        let rows = self.rows(m, steps);
+        let vectors = (s.n() + lanes - 1) / lanes;
+        let (r, v) = self.sums((m + rows - 1) / rows, vectors);
+        let all = s.k() / self.sum.dot.terms;
+        let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
+        let options: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
+        let steps = d.choose("steps", &options, steps);
+        let rows = d.choose("rows", &self.row_options(m), rows);
+        let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r);
+        let widths = (1..=4).filter(|w| *w <= vectors).map(|w| w * lanes);
+        let columns = d.choose("columns", &widths.collect::<Vec<i64>>(), v * lanes);
+        self.limit(d, &[tiles.value()], columns.value(), lanes);
+        [columns, rows, tiles, steps]
+    }
+
+    /// Groups of tiles of rows whose sums wait in memory, and tiles of steps of a part.
+    fn parts(&self, d: &mut Draft, s: &Shape) -> [Decided; 2] {
+        let steps = self.steps(s.k());
+        let rows = 2 * self.rows(s.m(), steps);
+        let groups = (s.m() + rows - 1) / rows;
+        // Rows that are left over would be tested for in all blocks.
+        let even = |n: &i64| groups % n == 0 && s.m() % rows == 0;
+        let few: Vec<i64> = (MOST_GROUPS / 2..=MOST_GROUPS).filter(even).collect();
+        let mut options = [few, vec![groups]].concat();
+        options.dedup();
+        let wanted = if groups <= MOST_GROUPS {
+            groups
+        } else {
+            options[options.len().saturating_sub(2)]
+        };
+        let block = d.choose("block", &options, wanted);
+        let all = s.k() / self.sum.dot.terms / steps;
+        let options: Vec<i64> = (1..=all).filter(|p| all % p == 0).collect();
+        let part = d.choose("part", &options, PART / steps);
+        [block, part]
     }
 
     /// Blocks of channels that fill the steps of a tile, if an image is copied so that they follow
@@ -397,7 +478,13 @@ impl Tiles<'_> {
         let [row, column] = c.taps;
         Ok(match self.taps_in_tile(c) {
             1 => (vec![blocks, row, column], [block, step, c.lane.id, term]),
-            _ => (vec![blocks, block, row], [column, step, c.lane.id, term]),
+            taps => {
+                let [column, tap] = d.split(column, [REST, given(taps)])?;
+                (
+                    vec![blocks, block, row, column],
+                    [tap, step, c.lane.id, term],
+                )
+            }
         })
     }
 
