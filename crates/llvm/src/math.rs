@@ -101,13 +101,40 @@ impl<'e, 'a> Math<'e, 'a> {
             .intrinsic("llvm.copysign", &mut [self.t], &mut [magnitude, sign])
     }
 
-    /// `x` limited to `[lo, hi]`; NaN stays NaN.
-    pub(crate) fn clamp(&self, x: Value, lo: f64, hi: f64) -> Value {
-        let (lo, hi) = (self.c(lo), self.c(hi));
-        let below = self.e.b.cmp(Cmp::FOlt, x, lo);
-        let x = self.select(below, lo, x);
-        let above = self.e.b.cmp(Cmp::FOlt, hi, x);
-        self.select(above, hi, x)
+    /// The lesser of a number and a bound; NaN of NaN.
+    fn at_most(&self, x: Value, hi: f64) -> Value {
+        let hi = self.c(hi);
+        self.select(self.e.b.cmp(Cmp::FOlt, hi, x), hi, x)
+    }
+
+    /// From -1 to 1 between these bounds.
+    fn scaled(&self, x: Value, lo: f64, hi: f64) -> Value {
+        let by = self.mul(self.c(2.0 / (hi - lo)), x);
+        self.sub(by, self.c(2.0 * lo / (hi - lo) + 1.0))
+    }
+
+    /// e^x where that is a normal number: 2^n e^r with |r| <= ln(2)/2, and e^r by a polynomial.
+    fn power(&self, x: Value) -> Value {
+        let m = self;
+        // Beside 1.5 * 2^significand a number is rounded to a whole one, which the low bits are.
+        let shift = m.c(1.5 * (1i64 << m.significand_bits()) as f64);
+        let shifted = m.add(m.mul(x, m.c(std::f64::consts::LOG2_E)), shift);
+        let n = m.sub(shifted, shift);
+        let (head, tail) = ln2(m.d);
+        let r = m.sub(x, m.mul(n, m.c(head)));
+        let r = m.sub(r, m.mul(n, m.c(tail)));
+        let p = match m.d {
+            DType::F32 => m.poly(r, &EXP_F32),
+            _ => {
+                let mut taylor = vec![1.0];
+                for k in 1..=13 {
+                    taylor.push(taylor[k - 1] / k as f64);
+                }
+                m.poly(r, &taylor)
+            }
+        };
+        let exponent = m.iop(Op::Shl, m.bits(shifted), m.int(m.significand_bits()));
+        m.with_bits(m.iop(Op::Add, m.bits(p), exponent))
     }
 
     /// Horner's scheme; coefficients lowest degree first.
@@ -207,7 +234,7 @@ const EXP_F32: [f64; 7] = [
     0.0013843559497883065,
 ];
 
-/// e^x = 2^n * e^r with |r| <= ln(2)/2; e^r by a polynomial. Zero below the normal range.
+/// e^x ([`Math::power`]); zero below the normal range.
 pub fn exp(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
     // The numbers between which the result is normal: the last one's is below infinity by
@@ -216,25 +243,7 @@ pub fn exp(e: &Emitter<'_>, x: Value, d: DType) -> Value {
         DType::F32 => (-87.336_54, 88.722_83),
         _ => (-708.396_418_532_264_1, 709.782_712_893_383_9),
     };
-    // Beside 1.5 * 2^significand a number is rounded to a whole one, which the low bits are.
-    let shift = m.c(1.5 * (1i64 << m.significand_bits()) as f64);
-    let shifted = m.add(m.mul(x, m.c(std::f64::consts::LOG2_E)), shift);
-    let n = m.sub(shifted, shift);
-    let (head, tail) = ln2(d);
-    let r = m.sub(x, m.mul(n, m.c(head)));
-    let r = m.sub(r, m.mul(n, m.c(tail)));
-    let p = match d {
-        DType::F32 => m.poly(r, &EXP_F32),
-        _ => {
-            let mut taylor = vec![1.0];
-            for k in 1..=13 {
-                taylor.push(taylor[k - 1] / k as f64);
-            }
-            m.poly(r, &taylor)
-        }
-    };
-    let exponent = m.iop(Op::Shl, m.bits(shifted), m.int(m.significand_bits()));
-    let scaled = m.with_bits(m.iop(Op::Add, m.bits(p), exponent));
+    let scaled = m.power(x);
     let below = e.b.cmp(Cmp::FOlt, x, m.c(lo));
     let scaled = m.select(below, m.c(0.0), scaled);
     let in_range = e.b.cmp(Cmp::FOle, x, m.c(hi));
@@ -282,13 +291,19 @@ pub fn log(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     m.select(defined, y, m.c(f64::NAN))
 }
 
-/// Lambert's continued fraction below 0.625, 1 - 2 / (e^2x + 1) above.
+/// Below 0.625 a polynomial for `f32`, and Lambert's continued fraction; 1 - 2 / (e^2x + 1) above.
 pub fn tanh(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
     let z = m.mul(x, x);
-    let numerator = m.poly(z, &[34_459_425.0, 4_729_725.0, 135_135.0, 990.0, 1.0]);
-    let denominator = m.poly(z, &[34_459_425.0, 16_216_200.0, 945_945.0, 13_860.0, 45.0]);
-    let small = m.mul(x, m.div(numerator, denominator));
+    let part = match d {
+        DType::F32 => m.poly(m.scaled(z, 0.0, 0.625 * 0.625), &TANH_F32),
+        _ => {
+            let numerator = m.poly(z, &[34_459_425.0, 4_729_725.0, 135_135.0, 990.0, 1.0]);
+            let all = [34_459_425.0, 16_216_200.0, 945_945.0, 13_860.0, 45.0];
+            m.div(numerator, m.poly(z, &all))
+        }
+    };
+    let small = m.mul(x, part);
     let a = m.abs(x);
     let doubled = exp(e, m.add(a, a), d);
     let large = m.sub(m.c(1.0), m.div(m.c(2.0), m.add(doubled, m.c(1.0))));
@@ -297,6 +312,30 @@ pub fn tanh(e: &Emitter<'_>, x: Value, d: DType) -> Value {
 }
 
 // Printed by erf_coefficients.py; variables scaled to [-1, 1].
+const TANH_F32: [f64; 6] = [
+    0.9396094952018796,
+    -0.05602212850385833,
+    0.0040483584830970365,
+    -0.00029648549031018506,
+    2.1920489050142322e-5,
+    -1.60785452566851e-6,
+];
+const ERF_NEAR_F32: [f64; 6] = [
+    0.9654687770939904,
+    -0.14053609137964287,
+    0.01985180518382264,
+    -0.002285443142860828,
+    0.000219359191340196,
+    -1.7650187079591244e-5,
+];
+const ERF_FAR_F32: [f64; 6] = [
+    8.35155521927785,
+    8.867521586004031,
+    2.4286500076450173,
+    0.052333259414480915,
+    0.0013895637222947055,
+    0.012134348703260923,
+];
 const ERF_SMALL: [f64; 15] = [
     0.9654687386698676,
     -0.14053608902271675,
@@ -313,17 +352,6 @@ const ERF_SMALL: [f64; 15] = [
     1.544625168511023e-11,
     4.850638409455617e-13,
     -5.032537349810203e-12,
-];
-const ERF_TAIL_F32: [f64; 9] = [
-    0.25083012255781467,
-    0.14520990063570083,
-    0.02830984975520285,
-    0.0032105649151185954,
-    5.757801918371896e-5,
-    -3.345561806800871e-5,
-    -1.5291432951933136e-6,
-    5.320334323783233e-7,
-    1.3042820379986941e-8,
 ];
 const ERF_TAIL_F64: [f64; 21] = [
     0.22142954022993155,
@@ -349,27 +377,34 @@ const ERF_TAIL_F64: [f64; 21] = [
     -2.1132022491022756e-10,
 ];
 
-/// x * P(x^2) up to 1; above, 1 - e^(-x^2) Q(1 / (1 + x/2)); 1 from where erfc vanishes.
+/// x * P(x^2) up to 1; 1 from where erfc vanishes. Between, 1 - e^(-x^2) Q(1 / (1 + x/2)), or for `f32`, whose digits
+/// are few enough for a polynomial of -ln erfc, 1 - e^-Q(x): without a division.
 pub fn erf(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
-    let (small, tail, last): (&[f64], &[f64], f64) = match d {
-        DType::F32 => (&ERF_SMALL[..8], &ERF_TAIL_F32, 4.2),
-        _ => (&ERF_SMALL, &ERF_TAIL_F64, 6.0),
-    };
-    let a = m.clamp(m.abs(x), 0.0, last);
+    let last = if d == DType::F32 { 4.2 } else { 6.0 };
+    let a = m.at_most(m.abs(x), last);
     let z = m.mul(x, x);
     let u = m.sub(m.add(z, z), m.c(1.0));
+    let small: &[f64] = match d {
+        DType::F32 => &ERF_NEAR_F32,
+        _ => &ERF_SMALL,
+    };
     let near = m.mul(x, m.poly(u, small));
-    let t = m.div(m.c(1.0), m.add(m.c(1.0), m.mul(m.c(0.5), a)));
-    let (lo, hi) = (1.0 / (1.0 + last / 2.0), 1.0 / 1.5);
-    let u = m.sub(
-        m.mul(m.c(2.0 / (hi - lo)), t),
-        m.c(2.0 * lo / (hi - lo) + 1.0),
-    );
-    let scale = exp(e, e.b.fneg(m.mul(a, a)), d);
-    let far = m.sub(m.c(1.0), m.mul(scale, m.poly(u, tail)));
-    let is_near = e.b.cmp(Cmp::FOlt, m.abs(x), m.c(1.0));
-    m.select(is_near, near, m.copysign(far, x))
+    let complement = match d {
+        DType::F32 => {
+            let u = m.scaled(a, 1.0, last);
+            m.power(e.b.fneg(m.poly(u, &ERF_FAR_F32)))
+        }
+        _ => {
+            let t = m.div(m.c(1.0), m.add(m.c(1.0), m.mul(m.c(0.5), a)));
+            let u = m.scaled(t, 1.0 / (1.0 + last / 2.0), 1.0 / 1.5);
+            m.mul(m.power(e.b.fneg(m.mul(a, a))), m.poly(u, &ERF_TAIL_F64))
+        }
+    };
+    let far = m.copysign(m.sub(m.c(1.0), complement), x);
+    // NaN is near.
+    let is_far = e.b.cmp(Cmp::FOle, m.c(1.0), a);
+    m.select(is_far, far, near)
 }
 
 /// x^y; `f32` goes through `f64`. A negative base needs a whole exponent.

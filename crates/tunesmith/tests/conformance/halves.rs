@@ -77,6 +77,10 @@ fn convolutions() {
         "op:conv2d(c=32,h=7,w=7,k=32,r=1,s=1,pad=0,activation=sigmoid)",
         "op:conv2d(c=24,h=9,w=10,k=40,r=3,s=3,bias=yes)",
         "op:conv2d(c=10,h=6,w=7,k=9,r=3,s=3,bias=yes,layout=nchw)",
+        "op:conv2d(c=64,h=14,w=14,k=272,r=1,s=1,pad=0)",
+        "op:conv2d(c=3,h=32,w=48,k=32,r=16,s=16,stride=16,pad=0)",
+        "op:conv1d(c=32,k=32,w=20)",
+        "op:conv1d(c=40,k=48,w=19)",
         "op:conv2d(c=32,h=4,w=4,k=32,r=1,s=1,pad=1,bias=yes,layout=nhwc)",
         "op:grouped_conv2d(c=32,h=6,w=7,k=32,r=3,s=3,groups=8,bias=yes,activation=relu)",
         "op:depthwise_conv2d(c=32,h=9,w=7,r=3,s=3,bias=yes,activation=relu)",
@@ -93,6 +97,7 @@ fn products() {
         "op:dense(m=1,n=40,k=33,bias=yes,activation=relu)",
         "op:dense(m=13,n=64,k=32,bias=yes,activation=gelu)",
         "op:dense(m=1,n=80,k=64,bias=yes)",
+        "op:dense(m=75,n=40,k=512,bias=yes)",
         "op:contract(a=3,b=4,c=5,d=17,e=6)",
     ]);
 }

@@ -114,6 +114,33 @@ fn network() -> Model {
     net.0
 }
 
+/// Convolutions of images of one line, and of short lines: of one tap and of several.
+fn lines() -> Vec<Model> {
+    let of = |image: &[usize], weight: &[usize], stride: usize| {
+        let mut net = Net(Model::new("quantised", 17));
+        let x = net.0.add_input("x", DType::F32, image);
+        let x = net.through(x, Steps(DType::U8, 117.0, -7));
+        let w = net.weights(weight, 0);
+        let (rank, pad) = (image.len() - 2, weight[image.len() - 1] / 2);
+        let conv = Conv {
+            strides: vec![stride; rank],
+            pads: vec![(pad, pad); rank],
+            ..Conv::unit(rank)
+        };
+        let y = net.add(Op::Conv(conv), &[x, w]);
+        let y = net.through(y, Steps(DType::I8, 5.0, -3));
+        net.0.add_output(y);
+        net.0
+    };
+    vec![
+        of(&[2, 20, 37], &[40, 20, 3], 1),
+        of(&[1, 64, 41], &[32, 64, 5], 2),
+        of(&[1, 64, 7, 7], &[48, 64, 3, 3], 1),
+        of(&[1, 128, 7, 6], &[32, 128, 1, 1], 1),
+        of(&[1, 32, 14, 14], &[32, 32, 1, 1], 2),
+    ]
+}
+
 /// Products of several matrices with one matrix of weights.
 fn products() -> Model {
     let mut net = Net(Model::new("quantised", 17));
@@ -180,7 +207,7 @@ fn attentions() -> Vec<Model> {
 fn quantised_networks_give_what_their_graphs_of_floats_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quantised.onnx");
-    for model in [vec![network(), products()], attentions()].concat() {
+    for model in [vec![network(), products()], lines(), attentions()].concat() {
         std::fs::write(&path, onnx::export(&model).unwrap()).unwrap();
         conforms(path.to_str().unwrap());
     }

@@ -11,7 +11,7 @@ mod tiles;
 
 use super::registers::{MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part};
 use super::{Templates, epilogue, main_sum, others};
-use crate::draft::{Decided, Draft, REST, Written, given};
+use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest, nests};
 use crate::templates::blocked::factor_load;
 use crate::templates::gemm::{Packing, Shape};
@@ -197,13 +197,15 @@ fn bordered(program: &Program, block: BlockId) -> Option<BufferId> {
 struct Convolution<'a> {
     batch: LoopId,
     maps: &'a AxisLoop,
-    y: &'a AxisLoop,
+    /// Absent of images of one line.
+    y: Option<&'a AxisLoop>,
     x: &'a AxisLoop,
     lane: &'a AxisLoop,
     /// Blocks of input channels, and the channels of one.
     channel_blocks: &'a AxisLoop,
     channels: &'a AxisLoop,
-    taps: [LoopId; 2],
+    /// Along lines last.
+    taps: Vec<LoopId>,
     image: BufferId,
     weights: BufferId,
     /// Whether the image has far more pixels than there are results.
@@ -215,6 +217,25 @@ struct Convolution<'a> {
     is_padded: bool,
     /// The image, if it is not 0 outside of its borders.
     bordered: Option<BufferId>,
+}
+
+impl Convolution<'_> {
+    /// Loops over groups of lines and over those of a tile, if there are lines.
+    fn split_lines(&self, d: &mut Draft, lines: Option<Decided>) -> Written<[Vec<LoopId>; 2]> {
+        let (Some(y), Some(lines)) = (self.y, lines) else {
+            return Ok([vec![], vec![]]);
+        };
+        let [y0, y1] = d.split(y.id, [REST, lines.value().into()])?;
+        Ok([vec![y0], vec![y1]])
+    }
+
+    /// The loops over tiles: blocks of maps outside of lines of pixels, or inside.
+    fn outer(&self, [k0, x0]: [LoopId; 2], y0: &[LoopId], maps_first: bool) -> Vec<LoopId> {
+        match maps_first {
+            true => [&[self.batch, k0], y0, &[x0]].concat(),
+            false => [&[self.batch], y0, &[k0, x0]].concat(),
+        }
+    }
 }
 
 impl DotSum<'_> {
@@ -320,9 +341,12 @@ impl DotSum<'_> {
     /// A convolution whose channels come in whole dot products.
     fn convolution(&self, program: &Program) -> Option<Convolution<'_>> {
         let n = self.main;
-        let [batch, maps, y, x, lane] = &n.spatial[..] else {
-            return None;
+        let (batch, maps, y, x, lane) = match &n.spatial[..] {
+            [batch, maps, y, x, lane] => (batch, maps, Some(y), x, lane),
+            [batch, maps, x, lane] => (batch, maps, None, x, lane),
+            _ => return None,
         };
+        let spatial = 1 + usize::from(y.is_some());
         let channels = n.axis(image::CHANNEL_LANE)?;
         if lane.extent != self.lanes() || channels.extent % self.dot.terms != 0 {
             return None;
@@ -330,16 +354,24 @@ impl DotSum<'_> {
         let loads = program.block(n.block).loads();
         let mut dims = loads.iter().map(|(b, at)| (*b, at.len()));
         let constant = |b: BufferId| program.buffer(b).role == Role::Constant;
-        let weights = dims.clone().find(|(b, dims)| constant(*b) && *dims == 4)?.0;
-        let image = dims.find(|(b, dims)| *b != weights && *dims == 5)?.0;
+        let weights = dims
+            .clone()
+            .find(|(b, dims)| constant(*b) && *dims == 2 + spatial)?
+            .0;
+        let image = dims
+            .find(|(b, dims)| *b != weights && *dims == 3 + spatial)?
+            .0;
         let tap = n.axis(image::TAP_COLUMN)?;
         let neighbours = loads.iter().find(|(b, _)| *b == image).and_then(|(_, at)| {
             let mut iters = program.block(n.block).iters.iter();
             let var = iters.find(|i| program.var(i.var).name == tap.axis)?.var;
-            let by = Affine::of(&at[3])?.coefficient(var);
+            let by = Affine::of(&at[1 + spatial])?.coefficient(var);
             (by == 1).then_some(tap.extent)
         });
-        let pixels: i64 = program.buffer(image).shape[2..4].iter().product();
+        let pixels: i64 = program.buffer(image).shape[2..2 + spatial].iter().product();
+        let taps = [image::TAP_ROW, image::TAP_COLUMN];
+        let taps = || taps[2 - spatial..].iter().map(|t| n.axis(*t));
+
         let bordered = bordered(program, n.block);
         if bordered.is_some_and(|image| !self.surrounds(program, image)) {
             return None;
@@ -354,13 +386,12 @@ impl DotSum<'_> {
             lane,
             channel_blocks: n.axis(image::CHANNEL_BLOCK)?,
             channels,
-            taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
+            taps: taps().map(|t| t.map(|t| t.id)).collect::<Option<_>>()?,
             image,
             weights,
-            steps_over: pixels > 2 * y.extent * x.extent,
+            steps_over: pixels > 2 * y.map_or(1, |y| y.extent) * x.extent,
             neighbours,
-            is_one_tap: n.extent(image::TAP_ROW) == Some(1)
-                && n.extent(image::TAP_COLUMN) == Some(1),
+            is_one_tap: taps().flatten().all(|t| t.extent == 1),
             is_padded,
             bordered,
         })
@@ -396,25 +427,25 @@ impl DotSum<'_> {
             self.surround(d, image)?;
         }
         self.pack_weights(d, c, 1)?;
-        let [ty, tx, tk] = self.tile(d, c);
+        let (ty, tx, tk) = self.tile(d, c);
         let result = self.keep_in_registers(d)?;
-        let [y0, y1] = d.split(c.y.id, [REST, ty.value().into()])?;
+        let [y0, y1] = c.split_lines(d, ty)?;
         let [x0, x1] = d.split(c.x.id, [REST, tx.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, tk.value().into()])?;
         let [ci, term] = d.split(c.channels.id, [REST, given(self.dot.terms)])?;
-        let outer = match maps_first {
-            true => [c.batch, k0, y0, x0],
-            false => [c.batch, y0, k0, x0],
-        };
+        let outer = c.outer([k0, x0], &y0, maps_first);
         let lane = c.lane.id;
-        let sums = [c.channel_blocks.id, c.taps[0], c.taps[1]];
-        let unrolled = [ci, y1, x1, k1];
+        let sums = [&[c.channel_blocks.id], &c.taps[..]].concat();
+        let unrolled = [&[ci], &y1[..], &[x1, k1]].concat();
         d.reorder(&[&outer[..], &sums, &unrolled, &[lane, term]].concat())?;
-        self.share(d, &outer, 3)?;
+        self.share(d, &outer, outer.len() - 1)?;
         let own = d.reverse_compute_at(result, x0)?;
-        d.vectorize(own[4])?;
-        for axis in [3, 2, 1] {
-            d.unroll(own[axis])?;
+        let [_, pixels @ .., lanes_out] = &own[..] else {
+            return Err(d.missing("the results have no pixels".into()));
+        };
+        d.vectorize(*lanes_out)?;
+        for l in pixels.iter().rev() {
+            d.unroll(*l)?;
         }
         self.instructions(d, lane, &unrolled, c.channel_blocks.id)?;
         d.run_parallel()?;
@@ -426,7 +457,8 @@ impl DotSum<'_> {
     /// innermost.
     fn pack_weights(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
-        let order = [0, 2, 4, 5, 1, 3];
+        let taps = c.taps.len();
+        let order = [&[0, 2], &(4..4 + taps).collect::<Vec<_>>()[..], &[1, 3]].concat();
         let weights = if c.is_padded {
             let whole = d.surround(self.main.block, c.weights)?;
             let whole = d.output(whole);
@@ -438,14 +470,17 @@ impl DotSum<'_> {
         };
         if groups * c.channels.extent > self.dot.terms {
             let fours = [(1, Arg::Lit(groups * c.channels.extent / self.dot.terms))];
-            d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
+            let of_taps: Vec<usize> = (3..3 + taps).collect();
+            let order = [&[0, 1], &of_taps[..], &[2, 3 + taps, 4 + taps]].concat();
+            d.lay_out(weights, &fours, &order)?;
         }
         Ok(())
     }
 
     /// Lines, columns and blocks of maps of the tile.
-    fn tile(&self, d: &mut Draft, c: &Convolution) -> [Decided; 3] {
-        let [maps, height, width] = [c.maps, c.y, c.x].map(|l| l.extent);
+    fn tile(&self, d: &mut Draft, c: &Convolution) -> (Option<Decided>, Decided, Decided) {
+        let [maps, width] = [c.maps, c.x].map(|l| l.extent);
+        let height = c.y.map_or(1, |y| y.extent);
         let blocks: Vec<i64> = (1..=MOST_VECTORS).filter(|k| maps % k == 0).collect();
         let most = self.registers.most_rows();
         let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
@@ -455,14 +490,15 @@ impl DotSum<'_> {
         // Short lines leave registers for several.
         let fits = |y: &&i64| height % **y == 0 && self.registers.fit(**y * x, k);
         let y = lines.iter().rev().find(fits);
-        let y = d.choose("y", &lines, y.copied().unwrap_or(1));
+        let y = y.copied().unwrap_or(1);
+        let y = c.y.map(|_| d.choose("y", &lines, y));
         let x = d.choose("x", &columns, x);
         let k = d.choose("k", &blocks, k);
-        self.registers
-            .limit(d, &[y.value(), x.value()], k.value(), 1);
+        let rows: Vec<DecidedPart> = y.iter().chain([&x]).map(|d| d.value()).collect();
+        self.registers.limit(d, &rows, k.value(), 1);
         let fours = c.channels.extent / self.dot.terms;
-        limit_unrolled(d, fours, &[y, x, k].map(Decided::value), MOST_UNROLLED);
-        [y, x, k]
+        limit_unrolled(d, fours, &[&rows[..], &[k.value()]].concat(), MOST_UNROLLED);
+        (y, x, k)
     }
 
     /// Vectors and rows with the most dot products a load, of tiles that leave

@@ -301,16 +301,17 @@ impl Tiles<'_> {
             () if maps >= MANY_MAPS => vec![Rows::CopiedLines, Rows::Lines],
             () => vec![Rows::Lines, Rows::CopiedLines],
         };
-        let pixels = c.y.extent * c.x.extent;
+        let height = c.y.map_or(1, |y| y.extent);
+        let pixels = height * c.x.extent;
         let sums = pixels * c.lane.extent * DType::F32.size() as i64;
         let image = match () {
             // Few channels fill tiles with the taps of a line.
-            () if sums > SUMS || self.taps_in_tile(c) > 1 => vec![],
+            () if sums > SUMS || self.taps_in_tile(c) > 1 || c.y.is_none() => vec![],
             () if is_alone => vec![Rows::Image, Rows::Gathered],
             () => vec![Rows::Gathered],
         };
         let steps = self.block_steps(c);
-        let in_lines = c.y.extent * self.cycles(c.x.extent, steps * self.grouped(c));
+        let in_lines = height * self.cycles(c.x.extent, steps * self.grouped(c));
         let in_image = self.cycles(pixels, steps * self.grouped(c));
         match in_image as f64 * SHORT_LINES < in_lines as f64 {
             true => [image, lines].concat(),
@@ -355,7 +356,9 @@ impl Tiles<'_> {
         let image = bordered.map_or(c.image, |copier| d.output(copier));
         let groups = self.grouped(c);
         // Images by blocks of channels, lines, pixels and the channels of a block.
-        let (group, order) = ([(1, Arg::Lit(groups))], [0, 1, 3, 4, 2, 5]);
+        let group = [(1, Arg::Lit(groups))];
+        let lanes = 3 + c.taps.len();
+        let order = [&[0, 1], &(3..lanes).collect::<Vec<_>>()[..], &[2, lanes]].concat();
         match bordered {
             _ if rows == Rows::Gathered => self.gather(d, image, groups)?,
             Some(_) if groups > 1 => d.lay_out(image, &group, &order)?,
@@ -414,22 +417,19 @@ impl Tiles<'_> {
         maps_first: bool,
     ) -> Written<()> {
         let of = self.sum;
-        let [lines, tiles, pixels, maps] = self.tile(d, c, groups);
+        let (lines, [tiles, pixels, maps]) = self.tile(d, c, groups);
         let result = of.keep(d, Scope::Local)?;
-        let [y0, y1] = d.split(c.y.id, [REST, lines.value().into()])?;
+        let [y0, y1] = c.split_lines(d, lines)?;
         let [x0, tile, x1] =
             d.split(c.x.id, [REST, tiles.value().into(), pixels.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
-        let outer = match maps_first {
-            true => [c.batch, k0, y0, x0],
-            false => [c.batch, y0, k0, x0],
-        };
+        let outer = c.outer([k0, x0], &y0, maps_first);
         let (sums, inner) = self.terms(d, c, groups)?;
-        let unrolled = [y1, tile, k1];
+        let unrolled = [&y1[..], &[tile, k1]].concat();
         d.reorder(&[&outer[..], &sums, &unrolled, &[x1], &inner].concat())?;
-        of.share(d, &outer, 3)?;
+        of.share(d, &outer, outer.len() - 1)?;
         let own = d.reverse_compute_at(result, x0)?;
-        d.vectorize(own[4])?;
+        d.vectorize(own[own.len() - 1])?;
         of.instructions(d, c.lane.id, &unrolled, sums[0])?;
         d.run_parallel()?;
         d.attempt_partition(x0);
@@ -439,7 +439,10 @@ impl Tiles<'_> {
     /// Tiles of pixels of all lines; the sums of all of them leave together.
     fn write_image(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let of = self.sum;
-        let count = c.y.extent * c.x.extent;
+        let Some(y) = c.y else {
+            return Err(d.missing("the image has no lines".into()));
+        };
+        let count = y.extent * c.x.extent;
         let steps = groups * self.block_steps(c);
         let rows = self.rows(count, steps);
         let (r, k) = self.sums((count + rows - 1) / rows, c.maps.extent);
@@ -450,11 +453,11 @@ impl Tiles<'_> {
         self.limit(d, &[tiles.value()], maps.value(), 1);
         let result = of.keep(d, Scope::Local)?;
         let [k0, k1] = d.split(c.maps.id, [REST, maps.value().into()])?;
-        d.reorder(&[c.batch, k0, c.y.id, c.x.id, k1])?;
+        d.reorder(&[c.batch, k0, y.id, c.x.id, k1])?;
         let shared = d.parallel(&[c.batch, k0], of.target.threads)?;
         let own = d.reverse_compute_at(result, shared.unwrap_or(k0))?;
         d.vectorize(own[4])?;
-        let pixels = d.fuse(c.y.id, c.x.id)?;
+        let pixels = d.fuse(y.id, c.x.id)?;
         let [p0, tile, p1] = d.split(pixels, [REST, tiles.value().into(), rows.value().into()])?;
         let (sums, inner) = self.terms(d, c, groups)?;
         let unrolled = [tile, k1];
@@ -475,22 +478,26 @@ impl Tiles<'_> {
     ) -> Written<(Vec<LoopId>, [LoopId; 4])> {
         let [blocks, block] = d.split(c.channel_blocks.id, [REST, given(groups)])?;
         let [step, term] = d.split(c.channels.id, [REST, given(self.sum.dot.terms)])?;
-        let [row, column] = c.taps;
+        let [rows @ .., column] = &c.taps[..] else {
+            return Err(d.missing("the convolution has no taps".into()));
+        };
         Ok(match self.taps_in_tile(c) {
-            1 => (vec![blocks, row, column], [block, step, c.lane.id, term]),
+            1 => (
+                [&[blocks], &c.taps[..]].concat(),
+                [block, step, c.lane.id, term],
+            ),
             taps => {
-                let [column, tap] = d.split(column, [REST, given(taps)])?;
-                (
-                    vec![blocks, block, row, column],
-                    [tap, step, c.lane.id, term],
-                )
+                let [column, tap] = d.split(*column, [REST, given(taps)])?;
+                let sums = [&[blocks, block], rows, &[column]].concat();
+                (sums, [tap, step, c.lane.id, term])
             }
         })
     }
 
     /// Lines, tiles of pixels in a line, their pixels, and blocks of maps.
-    fn tile(&self, d: &mut Draft, c: &Convolution, groups: i64) -> [Decided; 4] {
-        let [maps, height, width] = [c.maps, c.y, c.x].map(|l| l.extent);
+    fn tile(&self, d: &mut Draft, c: &Convolution, groups: i64) -> (Option<Decided>, [Decided; 3]) {
+        let [maps, width] = [c.maps, c.x].map(|l| l.extent);
+        let height = c.y.map_or(1, |y| y.extent);
         let steps = groups * self.block_steps(c) * self.taps_in_tile(c);
         let pixels = self.rows(width, steps);
         let in_line = (width + pixels - 1) / pixels;
@@ -501,12 +508,13 @@ impl Tiles<'_> {
         };
         let blocks: Vec<i64> = (1..=4).filter(|k| maps % k == 0).collect();
         let heights: Vec<i64> = (1..=4).filter(|t| height % t == 0).collect();
-        let lines = d.choose("y", &heights, lines);
+        let lines = c.y.map(|_| d.choose("y", &heights, lines));
         let tiles = d.choose("x_tiles", &[1, 2, 3, 4], tiles);
         let pixels = d.choose("x", &self.row_options(width), pixels);
         let maps = d.choose("k", &blocks, k);
-        self.limit(d, &[lines.value(), tiles.value()], maps.value(), 1);
-        [lines, tiles, pixels, maps]
+        let rows: Vec<DecidedPart> = lines.iter().chain([&tiles]).map(|d| d.value()).collect();
+        self.limit(d, &rows, maps.value(), 1);
+        (lines, [tiles, pixels, maps])
     }
 }
 
