@@ -8,8 +8,9 @@
 //!
 //! Sums stay in tiles through a *region*: neighbouring statements, loops and ifs among them, that
 //! do nothing but add such products. Tiles are loaded before a region and stored behind it, so
-//! outside of regions sums are in memory; sums that begin with zeros begin in tiles. The shapes of tiles are set where a region needs others
-//! than the one before, which takes 200 cycles (a Xeon of Intel's fourth generation).
+//! outside of regions sums are in memory. Sums that begin with zeros begin in tiles. The shapes of
+//! tiles are set where a region needs others than the one before, which takes 200 cycles (a Xeon
+//! with AMX).
 //!
 //! Bf16 products are those of `vdpbf16ps`: subnormals are zero, and each addition rounds.
 

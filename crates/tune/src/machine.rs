@@ -116,40 +116,16 @@ fn host_isa() -> Isa {
     running.next().or_else(baseline).unwrap_or(Isa::ALL[0])
 }
 
-/// The dot products of bytes that this machine has beside its family's features.
-fn host_byte_dot(isa: Isa) -> Option<ByteDot> {
-    let here = |dot: &ByteDot| {
-        let with = CpuTarget {
-            byte_dot: Some(*dot),
-            ..CpuTarget::generic(isa)
-        };
-        dot.isa() == isa && runs(&with)
+/// What this machine has of instructions beside its family's: the first of `all` with which a target
+/// of the family runs here.
+fn host_addition<T: Copy>(isa: Isa, all: &[(T, Isa)], add: fn(&mut CpuTarget, T)) -> Option<T> {
+    let here = |addition: T| {
+        let mut with = CpuTarget::generic(isa);
+        add(&mut with, addition);
+        runs(&with)
     };
-    ByteDot::ALL.into_iter().find(here)
-}
-
-/// The dot products of bf16 that this machine has beside its family's features.
-fn host_half_dot(isa: Isa) -> Option<HalfDot> {
-    let here = |dot: &HalfDot| {
-        let with = CpuTarget {
-            half_dot: Some(*dot),
-            ..CpuTarget::generic(isa)
-        };
-        dot.isa() == isa && runs(&with)
-    };
-    HalfDot::ALL.into_iter().find(here)
-}
-
-/// The dot products of tiles that this machine has beside its family's features.
-fn host_tile_dot(isa: Isa) -> Option<TileDot> {
-    let here = |dot: &TileDot| {
-        let with = CpuTarget {
-            tile_dot: Some(*dot),
-            ..CpuTarget::generic(isa)
-        };
-        dot.isa() == isa && runs(&with)
-    };
-    TileDot::ALL.into_iter().find(here)
+    let own = all.iter().filter(|(_, of)| *of == isa);
+    own.map(|(addition, _)| *addition).find(|a| here(*a))
 }
 
 impl Machine {
@@ -185,9 +161,15 @@ impl Machine {
             llc_sharing: sharing(2, cpus),
             vendor,
             isa,
-            byte_dot: host_byte_dot(isa),
-            half_dot: host_half_dot(isa),
-            tile_dot: host_tile_dot(isa),
+            byte_dot: host_addition(isa, &ByteDot::ALL.map(|d| (d, d.isa())), |t, d| {
+                t.byte_dot = Some(d);
+            }),
+            half_dot: host_addition(isa, &HalfDot::ALL.map(|d| (d, d.isa())), |t, d| {
+                t.half_dot = Some(d);
+            }),
+            tile_dot: host_addition(isa, &TileDot::ALL.map(|d| (d, d.isa())), |t, d| {
+                t.tile_dot = Some(d);
+            }),
             tune_cpu: llvm::host_cpu(),
         }
     }

@@ -24,19 +24,22 @@ const FEW_ROWS: i64 = 4;
 /// Steps of a sum from which tiles are offered: of fewer most of a tile is unused.
 const FEWEST_STEPS: i64 = 4;
 
-/// Maps for which a copy of an image pays that fills tiles: a tile of 16 pixels takes about 100
-/// cycles to copy, and a product of half of its steps less saves 16 of them for each 16 maps.
+/// Maps for which a copy of an image pays that fills tiles: by an estimate from bandwidths a tile of 16
+/// pixels takes 100 cycles to copy, and half of the products less save 16 for each 16 maps. Not
+/// measured apart.
 const MANY_MAPS: i64 = 256;
 
 /// How many times fewer cycles all pixels of an image together have to take than lines one by one:
-/// the sums of all pixels wait in memory.
+/// the sums of all pixels wait in memory. Chosen by hand.
 const SHORT_LINES: f64 = 1.2;
-/// Bytes of the sums of an image's pixels that stay in the first-level cache beside the factors.
+/// Bytes of the sums of an image's pixels that stay in the first-level cache beside the factors. Chosen
+/// by hand.
 const SUMS: i64 = 16 << 10;
 
-/// Pairs of tiles of rows whose sums wait in memory, at most: of 32 columns, 32 KiB.
+/// Pairs of tiles of rows whose sums wait in memory, at most: of 32 columns, 32 KiB. Chosen by hand.
 const MOST_GROUPS: i64 = 8;
-/// Steps of a part of a panel: of 32 columns, 16 KiB.
+/// Steps of a part of a panel: of 32 columns, 16 KiB. Chosen by hand: loops in C with parts of 64 to 256 steps
+/// differ by a tenth.
 const PART: i64 = 128;
 
 /// The order of the loops of a product.
