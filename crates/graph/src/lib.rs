@@ -27,7 +27,7 @@ pub use model::{
     TensorType, Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
-pub use precision::products_of_bf16;
+pub use precision::{Narrowed, products_of_bf16};
 pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Padded, Rows, padded, rows_apart, with_rows};

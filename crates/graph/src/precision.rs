@@ -1,11 +1,14 @@
-//! Precision: products and convolutions with weights on bf16.
+//! Precision: products and convolutions on bf16.
 //!
 //! A f32 model keeps its inputs, outputs and everything else in f32. A convolution or a
 //! product whose right operand is a constant gets both factors rounded to bf16, 8 bits of
 //! their 24; sums stay in f32 where the result is cast back at once, which this writes.
-//! So weights take half the bytes, and targets with dot products of bf16 use them.
+//! So weights take half the bytes, and targets with dot products of bf16 use them. Products of
+//! two computed values are rounded too where the target gains from that.
+//!
+//! Reshapes and transposes between a value and a product move rounded numbers.
 
-use crate::model::{Model, Node, Rewrite, ValueId};
+use crate::model::{Model, Node, Rewrite, Users, ValueId};
 use crate::ops::{Binary, Gemm, Op, Reshape};
 use crate::quantised::Requantised;
 use crate::simplify::simplify_as;
@@ -18,13 +21,30 @@ const TERMS: usize = 2;
 /// Channels of an image, at most, that plans fill up to so many.
 const FILLED: usize = 4;
 
-/// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
-pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
+/// Rows and terms of a product of two computed values, at least: fewer are not worth the
+/// rounding. Chosen by hand.
+const FEWEST: [usize; 2] = [4, 16];
+
+/// Which products are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Narrowed {
+    /// Those with a constant on the right.
+    Weights,
+    /// Those of two computed values as well.
+    All,
+}
+
+/// Rounds the factors of products to bf16. A model that has none stays as it is.
+pub fn products_of_bf16(model: &Model, requantised: Requantised, which: Narrowed) -> Model {
     let mut narrow = HashMap::new();
-    let Ok(model) = simplify_as(model, requantised).rewrite(|r, _, node| {
+    let model = simplify_as(model, requantised);
+    let users = model.users();
+    let Ok(model) = model.rewrite(|r, _, node| {
         let mut pass = Pass {
             name: &node.name,
             r,
+            users: &users,
+            which,
             narrow: &mut narrow,
         };
         Ok::<_, Infallible>(match pass.narrowed(node) {
@@ -35,42 +55,77 @@ pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
     model
 }
 
-/// One node's turn. Values are those of the new model.
+/// One node's turn.
 struct Pass<'p, 'r> {
     name: &'p str,
     r: &'p mut Rewrite<'r>,
-    /// Values that were rounded before.
+    /// Of the old model.
+    users: &'p Users,
+    which: Narrowed,
+    /// Values of the new model that were rounded before.
     narrow: &'p mut HashMap<ValueId, ValueId>,
 }
 
 impl Pass<'_, '_> {
     fn narrowed(&mut self, node: &Node) -> Option<ValueId> {
-        let inputs = self.r.operands(node);
-        let operand = |i: usize| inputs.get(i).copied().flatten();
-        let (x, w) = (operand(0)?, operand(1)?);
-        let is_f32 = |me: &Self, v: ValueId| me.r.target[v].dtype() == DType::F32;
-        let weights = self.r.target.constant(w)?;
-        let (rank, first) = (weights.shape().len(), weights.shape().first().copied());
-        let terms = match &node.op {
-            Op::Conv(c) if c.groups == 1 => weights.shape().get(1).copied(),
-            Op::MatMul if rank == 2 => first,
-            Op::Gemm(_) => first,
-            _ => None,
-        };
-        let is_filled = matches!(&node.op, Op::Conv(_)) && rank == 4 && terms? <= FILLED;
-        if !is_filled && terms? % TERMS != 0 || !is_f32(self, x) || !is_f32(self, w) {
+        let (x, w) = (node.input(0)?, node.input(1)?);
+        let source = self.r.source;
+        if [x, w].map(|v| source[v].dtype()) != [DType::F32; 2] || !self.gains(node, x, w) {
             return None;
         }
         let factors = [self.rounded(x), self.rounded(w)];
+        let third = node.input(2).map(|v| self.r.value(v));
         match &node.op {
-            Op::Gemm(g) => Some(self.gemm(g, factors, operand(2))),
+            Op::Gemm(g) => Some(self.gemm(g, factors, third)),
             op => {
                 let product = self.product(op.clone(), factors);
-                Some(match operand(2) {
+                Some(match third {
                     Some(bias) => self.with_bias(product, bias),
                     None => product,
                 })
             }
+        }
+    }
+
+    /// Whether a node is a product that takes less time on bf16.
+    fn gains(&self, node: &Node, x: ValueId, w: ValueId) -> bool {
+        let source = self.r.source;
+        let shape = source[w].shape();
+        if source.constant(w).is_none() {
+            return self.which == Narrowed::All && self.is_of_two_values(node, x, w);
+        }
+        let terms = match &node.op {
+            Op::Conv(c) if c.groups == 1 => shape.get(1),
+            Op::MatMul if shape.len() == 2 => shape.first(),
+            Op::Gemm(_) => shape.first(),
+            _ => None,
+        };
+        let is_image = matches!(&node.op, Op::Conv(_)) && shape.len() == 4;
+        terms.is_some_and(|n| n % TERMS == 0 || is_image && *n <= FILLED)
+    }
+
+    /// Whether a node is a product of two computed matrices that is large enough. Plans fill up
+    /// the terms of attention's second product, which follows a softmax.
+    fn is_of_two_values(&self, node: &Node, x: ValueId, w: ValueId) -> bool {
+        let source = self.r.source;
+        let ([.., rows, terms], [.., _, _]) = (source[x].shape(), source[w].shape()) else {
+            return false;
+        };
+        let is_large = *rows >= FEWEST[0] && *terms >= FEWEST[1];
+        let is_computed = node.op == Op::MatMul && source.constant(x).is_none();
+        let is_even = terms % TERMS == 0 || self.is_softmax(x);
+        is_computed && is_large && is_even
+    }
+
+    fn is_softmax(&self, v: ValueId) -> bool {
+        let Some((producer, _)) = self.r.source.producer(v) else {
+            return false;
+        };
+        let node = &self.r.source[producer];
+        match &node.op {
+            Op::Softmax(_) => self.users.sole(v).is_some(),
+            Op::Reshape(_) => node.input(0).is_some_and(|v| self.is_softmax(v)),
+            _ => false,
         }
     }
 
@@ -79,8 +134,19 @@ impl Pass<'_, '_> {
         value.expect("a product takes operands of the types and shapes that it had")
     }
 
-    /// A value in bf16; a constant at once.
-    fn rounded(&mut self, v: ValueId) -> ValueId {
+    /// A value of the old model in bf16; a constant at once. What only moves elements for this
+    /// node moves rounded ones.
+    fn rounded(&mut self, old: ValueId) -> ValueId {
+        let source = self.r.source;
+        let moved = source.producer(old).map(|(n, _)| &source[n]);
+        let moved = moved.filter(|n| matches!(n.op, Op::Reshape(_) | Op::Transpose(_)));
+        if let Some(node) = moved.filter(|_| self.users.sole(old).is_some())
+            && let Some(from) = node.input(0)
+        {
+            let from = self.rounded(from);
+            return self.add(node.op.clone(), &[from]);
+        }
+        let v = self.r.value(old);
         if let Some(narrow) = self.narrow.get(&v) {
             return *narrow;
         }
@@ -168,6 +234,10 @@ mod tests {
         m
     }
 
+    fn narrowed(m: &Model) -> Model {
+        products_of_bf16(m, Requantised::Folded, Narrowed::All)
+    }
+
     fn of_bf16(m: &Model) -> usize {
         let on_bf16 = |n: &&Node| {
             let product = matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul);
@@ -178,14 +248,11 @@ mod tests {
 
     #[test]
     fn products_with_weights_take_bf16_and_the_rest_stays() {
-        assert_eq!(
-            of_bf16(&products_of_bf16(&model(4), Requantised::Folded)),
-            2
-        );
+        assert_eq!(of_bf16(&narrowed(&model(4))), 2);
         // Of an odd number of channels there are no pairs, unless few are filled up.
-        let count = |channels| of_bf16(&products_of_bf16(&model(channels), Requantised::Folded));
+        let count = |channels| of_bf16(&narrowed(&model(channels)));
         assert_eq!([count(3), count(5)], [2, 1]);
-        let m = products_of_bf16(&model(4), Requantised::Folded);
+        let m = narrowed(&model(4));
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);
         assert_eq!(types(m.outputs()), [DType::F32]);
@@ -193,7 +260,7 @@ mod tests {
 
     #[test]
     fn results_differ_by_the_rounding_of_factors() {
-        let (f32s, halves) = (model(4), products_of_bf16(&model(4), Requantised::Folded));
+        let (f32s, halves) = (model(4), narrowed(&model(4)));
         let x = [Arc::new(filled(&[1, 4, 3, 4], 5))];
         let run = |m: &Model| evaluate(m, &x, Keep::Outputs).unwrap().outputs().remove(0);
         let error = compare(&run(&halves), &run(&f32s)).rel_l2;

@@ -47,6 +47,9 @@ pub const OUT: BlockName = BlockName("out");
 pub const SCORES: BlockName = BlockName("scores");
 /// What follows `scores` before their softmax, one element for each of them.
 pub const LOGITS: BlockName = BlockName("logits");
+/// Of attention by tiles, copies of both right operands, with zeros that fill up tiles.
+pub const KEYS: BlockName = BlockName("keys");
+pub const VALUES: BlockName = BlockName("values");
 
 /// Of a product with weights in blocks of terms: sums of products of a block, and the sums of
 /// its terms alone.

@@ -158,6 +158,17 @@ impl Emitter<'_> {
         self.b.convert(Conv::Trunc, found, short)
     }
 
+    /// The bf16 next to a f32 that is not subnormal, such as a power of e, by the target's own
+    /// instruction if it has one.
+    pub fn narrowed_normal(&self, v: Value) -> Option<Value> {
+        self.target.half_dot?;
+        let lanes = self.b.lanes_of(v);
+        let half = self.b.vector_type(self.b.bf16_type(), lanes);
+        let half = self.b.convert(Conv::FpTrunc, v, half);
+        let short = self.b.vector_type(self.b.int_type(16), lanes);
+        Some(self.b.convert(Conv::Bit, half, short))
+    }
+
     /// A cast from or to a half type; every cast rounds once.
     pub fn cast_half(&mut self, a: Typed, to: DType) -> Typed {
         if is_half(a.dtype) {

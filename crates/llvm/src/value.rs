@@ -211,8 +211,16 @@ impl Emitter<'_> {
             }
             ExprKind::Select(c, a, b) => self.select(c, a, b, s),
             ExprKind::Cast(d, a) => {
+                let is_power = matches!(a.kind(), ExprKind::Unary(UnaryOp::Exp, _));
                 let a = self.expr(a, s);
-                self.cast(a, *d)
+                let found = match (a.dtype, d) {
+                    (DType::F32, DType::BF16) if is_power => self.narrowed_normal(a.value),
+                    _ => None,
+                };
+                match found {
+                    Some(value) => Typed { value, dtype: *d },
+                    None => self.cast(a, *d),
+                }
             }
         }
     }

@@ -7,10 +7,10 @@
 
 use crate::compute::work;
 use crate::fold::past_reshape;
-use crate::fuse::Group;
+use crate::fuse::{Group, Scores};
 use graph::ops::Op;
 use graph::{Model, NodeId, Users, ValueId};
-use ir::CpuTarget;
+use ir::{CpuTarget, TileDot};
 use std::collections::HashMap;
 use tensor::DType;
 
@@ -25,11 +25,13 @@ pub(crate) fn fuse(model: &Model, groups: &[Group], target: &CpuTarget) -> Vec<G
         let Some([scores, softmax]) = weights(model, &users, groups, &by_last, group) else {
             continue;
         };
-        if !pays(model, &groups[scores], target) {
+        let in_tiles = tiled(model, [&groups[scores], group], target);
+        if in_tiles.is_none() && !pays(model, &groups[scores], target) {
             continue;
         }
-        if let Some(group) = &mut fused[at] {
-            group.scores = Some(Box::new(groups[scores].clone()));
+        if let Some(fused) = &mut fused[at] {
+            let group = groups[scores].clone();
+            fused.scores = Some(Box::new(Scores { group, in_tiles }));
         }
         fused[scores] = None;
         fused[softmax] = None;
@@ -49,6 +51,35 @@ fn pays(model: &Model, scores: &Group, target: &CpuTarget) -> bool {
     elements * result.dtype().size() > CACHES * target.l2_bytes as usize
 }
 
+/// Rows and terms of products of tiles, at least. Chosen by hand.
+const FEWEST: [usize; 2] = [4, 16];
+
+/// The weights of a row that are stored where both products are of bf16 and have tiles, whose
+/// steps are the fewest that as few tiles hold.
+fn tiled(model: &Model, products: [&Group; 2], target: &CpuTarget) -> Option<i64> {
+    let dot = target.tile_dot?;
+    let factors = products.map(|g| &model[g.anchor].inputs);
+    let mut types = factors.into_iter().flatten().flatten();
+    if !types.all(|v| model[*v].dtype() == DType::BF16) {
+        return None;
+    }
+    let queries = model[factors[0][0]?].shape();
+    let [.., rows, terms] = queries else {
+        return None;
+    };
+    let is_large = *rows >= FEWEST[0] && *terms >= FEWEST[1] && terms % 2 == 0;
+    let weights = model[factors[1][0]?].shape().last()?;
+    (is_large && *weights >= FEWEST[1]).then(|| filled(*weights as i64, dot))
+}
+
+/// The terms of so many tiles of equal steps as `n` terms need.
+fn filled(n: i64, dot: TileDot) -> i64 {
+    const TERMS: i64 = 2;
+    let (steps, most) = ((n + TERMS - 1) / TERMS, dot.rows());
+    let tiles = (steps + most - 1) / most;
+    (steps + tiles - 1) / tiles * tiles * TERMS
+}
+
 /// The groups that make the left operand of a group's product as attention does:
 /// the scores, and their softmax.
 fn weights(
@@ -65,7 +96,10 @@ fn weights(
         return None;
     };
     let x = node.input(0)?;
-    if !groups[softmax].chain.is_empty() || s.axis + 1 != model[x].ty().rank() {
+    // Weights are kept as they are; those of tiles are rounded anyway.
+    let is_rounded = |n: &NodeId| matches!(model[*n].op, Op::Cast(DType::F16 | DType::BF16));
+    let is_whole = groups[softmax].chain.iter().all(is_rounded);
+    if !is_whole || s.axis + 1 != model[x].ty().rank() {
         return None;
     }
     let scores = *by_last.get(&source(model, users, x)?)?;

@@ -28,9 +28,18 @@ pub(crate) struct Group {
     pub chain: Vec<NodeId>,
     /// The product of whose rows the same kernel computes the softmax, which is the
     /// anchor's left operand.
-    pub scores: Option<Box<Group>>,
+    pub scores: Option<Box<Scores>>,
     /// What the kernel of an anchor that moves elements reads through.
     pub moves: Moves,
+}
+
+/// The first product of attention.
+#[derive(Clone, Debug)]
+pub(crate) struct Scores {
+    pub group: Group,
+    /// How many weights of a row are stored, in bf16, where both products are of tiles: those
+    /// that are more than the scores are 0.
+    pub in_tiles: Option<i64>,
 }
 
 impl Group {

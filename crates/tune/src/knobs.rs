@@ -456,7 +456,7 @@ pub static KNOBS: &[Knob] = &[
         name: "precision",
         kind: "model, bf16",
         default: "model",
-        doc: "bf16: convolutions and products of f32 with weights round their factors to bf16, and add in f32; inputs and outputs stay f32",
+        doc: "bf16: convolutions and products of f32 round their factors to bf16, and add in f32; inputs and outputs stay f32",
         source: "ADR 0026",
         affects_code: true,
     },

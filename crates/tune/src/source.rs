@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::layouts::Costs;
 use crate::stretches::{Stretch, stretches};
-use graph::{Model, NamedDim, Padded, Requantised, Rows};
+use graph::{Model, NamedDim, Narrowed, Padded, Requantised, Rows};
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use runtime::{Dim, OutputRows, Padding};
@@ -15,12 +15,12 @@ use std::str::FromStr;
 /// Seed of the weights of built-in models.
 const WEIGHTS_SEED: u64 = 1;
 
-/// In which type products with weights take their factors.
+/// In which type products take their factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// That of the model.
     Model,
-    /// Those of f32 rounded to bf16 ([`graph::products_of_bf16`]).
+    /// Factors of f32 rounded to bf16 ([`graph::products_of_bf16`]).
     Bf16,
 }
 
@@ -168,9 +168,15 @@ impl Source {
         all.join(" ")
     }
 
-    pub fn grouped(&self, accuracy: Accuracy) -> Result<Grouped> {
+    pub fn grouped(&self, target: &Target, accuracy: Accuracy) -> Result<Grouped> {
         let requantised = requantised(accuracy);
-        let narrow = || graph::products_of_bf16(&self.model, requantised);
+        let Target::Cpu(cpu) = target;
+        // Elsewhere products of bf16 take no less time than the rounding of both factors adds.
+        let which = match cpu.tile_dot {
+            Some(_) => Narrowed::All,
+            None => Narrowed::Weights,
+        };
+        let narrow = || graph::products_of_bf16(&self.model, requantised, which);
         Ok(match self.precision {
             Precision::Model => Grouped::new(&self.model, requantised)?,
             Precision::Bf16 => Grouped::new(&narrow(), requantised)?,
@@ -200,14 +206,16 @@ impl Source {
         if most == 0 || self.layouts == LayoutPolicy::Plain {
             return Ok(Vec::new());
         }
-        let grouped = self.grouped(accuracy)?;
+        let grouped = self.grouped(target, accuracy)?;
         let planned = |plain: &[String]| grouped.plan(target, &self.options(plain));
         Ok(stretches(plan, &planned, costs, most))
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.
     pub fn plan(&self, target: &Target, accuracy: Accuracy, plain: &[String]) -> Result<Plan> {
-        Ok(self.grouped(accuracy)?.plan(target, &self.options(plain)))
+        Ok(self
+            .grouped(target, accuracy)?
+            .plan(target, &self.options(plain)))
     }
 }
 

@@ -607,6 +607,15 @@ impl<'a> Env<'a> {
         last
     }
 
+    /// Whether a result is the anchor's value, or that in the type that it is computed in.
+    fn follows_nothing(&self) -> bool {
+        match self.group.chain[..] {
+            [] => true,
+            [n] => self.model[n].op == Op::Cast(self.work()),
+            _ => false,
+        }
+    }
+
     /// Rounds to the result's type, and keeps tail channels at zero.
     fn store(&self, e: Expr, p: &Point) -> Expr {
         let e = if work(self.dtype) == self.dtype {

@@ -4,14 +4,20 @@ use super::elementwise::power;
 use super::{Axes, Env, Kind, Point, guarded};
 use graph::ops::{LayerNorm, Lrn, Softmax};
 use ir::names::{MAIN, OUT};
-use ir::{BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
+use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
 
 /// Blocks `max`, `e`, `sum`, `inverse`, `out`: one division a row.
 pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferId, Kind) {
     let x = env.operand(0);
     let axes = env.axes();
     let one = Expr::constant(1.0, super::work(env.operand_dtype(0)));
-    let Powers { e, inverse } = powers(b, &axes, s.axis, &one, |at| x.at(at));
+    let of = PowersOf {
+        axes: &axes,
+        axis: s.axis,
+        one: &one,
+        rounded: None,
+    };
+    let Powers { e, inverse } = powers(b, &of, |at| x.at(at));
     let result = b.compute(OUT.as_str(), &axes.list(), |at| {
         let value = Expr::load(e, at) * Expr::load(inverse, without(s.axis, at));
         env.follow(value, &env.point(at))
@@ -32,15 +38,24 @@ pub(super) struct Powers {
     pub inverse: BufferId,
 }
 
-/// Blocks `max`, `e`, `sum`, `inverse` over the elements `x` of `axes`, of which the one
-/// at `axis` is normalised; `one` is of their type.
+/// What a softmax is of.
+pub(super) struct PowersOf<'a> {
+    pub axes: &'a Axes,
+    /// The one that is normalised.
+    pub axis: usize,
+    /// Of the elements' type.
+    pub one: &'a Expr,
+    /// The type that powers are stored in, if it is another one.
+    pub rounded: Option<DType>,
+}
+
+/// Blocks `max`, `e`, `sum`, `inverse` over the elements `x`.
 pub(super) fn powers(
     b: &mut ProgramBuilder,
-    axes: &Axes,
-    axis: usize,
-    one: &Expr,
+    of: &PowersOf<'_>,
     x: impl Fn(Vec<Expr>) -> Expr,
 ) -> Powers {
+    let (axes, axis) = (of.axes, of.axis);
     let others = axes.0.iter().enumerate().filter(|(d, _)| *d != axis);
     let outer = Axes::new(others.map(|(_, a)| a.clone()));
     let n = axes.0[axis].1;
@@ -52,13 +67,22 @@ pub(super) fn powers(
     });
     let e = b.compute("e", &axes.list(), |at| {
         let shifted = x(at.to_vec()) - Expr::load(max, without(axis, at));
-        Expr::unary(UnaryOp::Exp, shifted)
+        let power = Expr::unary(UnaryOp::Exp, shifted);
+        match of.rounded {
+            Some(stored) => power.cast(stored),
+            None => power,
+        }
     });
+    let dtype = of.one.dtype(b.program());
     let sum = b.reduce("sum", &outer.list(), &[("r", n)], Reducer::Sum, |o, t| {
-        Expr::load(e, whole(o, &t[0]))
+        let power = Expr::load(e, whole(o, &t[0]));
+        match of.rounded {
+            Some(_) => power.cast(dtype),
+            None => power,
+        }
     });
     let inverse = b.compute("inverse", &outer.list(), |at| {
-        one.clone() / Expr::load(sum, at)
+        of.one.clone() / Expr::load(sum, at)
     });
     Powers { e, inverse }
 }

@@ -9,7 +9,7 @@ use super::gemm::{Packing, Shape};
 use super::registers::{Registers, limit_unrolled, products_a_load, wanted_part};
 use super::{Templates, nest};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
-use crate::nests::{Nest, ids};
+use crate::nests::{AxisLoop, Nest, ids};
 use ir::names::{LOGITS, MAIN, OUT, SCORES};
 use ir::{BlockId, CpuTarget, DType, LoopId, Program, Scope};
 
@@ -154,14 +154,8 @@ impl<'a> Form<'a> {
             let divisors: Vec<i64> = (1..=8).filter(|u| k % u == 0).collect();
             d.choose(["unroll_scores", "unroll"][at], &divisors, 2)
         });
-        let n = self.shapes[0].n();
-        // One part of a row would be no partial result.
-        let least = lanes.max(2);
-        let widths = (0..).map(|i| least << i);
-        let widths: Vec<i64> = widths
-            .take_while(|w| *w <= least * SIDE_BY_SIDE.0 && *w <= n)
-            .collect();
-        let width = d.choose("width", &widths, least * SIDE_BY_SIDE.1);
+        let widths = row_widths(lanes, self.shapes[0].n());
+        let width = d.choose("width", &widths, lanes.max(2) * SIDE_BY_SIDE.1);
         for at in [0, 1] {
             let (columns, unroll) = (columns[at].value(), unroll[at].value());
             let registers = Registers::of(self.target);
@@ -195,10 +189,10 @@ impl<'a> Form<'a> {
         d.reverse_compute_at(self.inverse.block, row)?;
         d.compute_at(self.max.block, row)?;
         self.write_main(d, &decided, place)?;
-        let place = self.share(d, &outer)?;
+        let place = share_heads(d, &self.shapes[0].batch, &outer, self.target)?;
         let mut passes = Vec::new();
         for n in [self.max, self.sum] {
-            passes.push(self.reduce_row(d, n.block, width)?);
+            passes.push(reduce_row(d, n.block, width)?);
         }
         let [vectors, lane] = d.split(column, [REST, width.into()])?;
         d.vectorize(lane)?;
@@ -207,21 +201,6 @@ impl<'a> Form<'a> {
             d.attempt_partition(l);
         }
         Ok(())
-    }
-
-    /// Lets threads share the heads, or tiles of rows of all heads where heads alone leave
-    /// threads idle; the loop over tiles of rows.
-    fn share(&self, d: &mut Draft, outer: &[LoopId]) -> Written<LoopId> {
-        let (place, heads) = (outer[outer.len() - 1], &outer[..outer.len() - 1]);
-        let batch = &self.shapes[0].batch;
-        let count: i64 = batch.iter().map(|b| b.extent).product();
-        let even = wanted_part(count, i64::from(self.target.threads)) >= BALANCED;
-        let place = match even && !heads.is_empty() {
-            true => d.parallel(heads, self.target.threads)?.map(|_| place),
-            false => d.parallel(outer, self.target.threads)?,
-        };
-        d.run_parallel()?;
-        Ok(place.unwrap_or(outer[outer.len() - 1]))
     }
 
     /// The first product, whose results leave the registers tile by tile; the loops over
@@ -328,20 +307,48 @@ impl<'a> Form<'a> {
         }
         d.decompose_reduction(block, terms).map(drop)
     }
+}
 
-    /// Partial results of a row's reduction in registers, one a lane, and one result of
-    /// these; the loop over the vectors of a row.
-    fn reduce_row(&self, d: &mut Draft, block: BlockId, width: DecidedPart) -> Written<LoopId> {
-        let [terms] = d.along(block, ["r"])?;
-        let [terms, lane] = d.split(terms, [REST, width.into()])?;
-        let partial = d.rfactor(lane)?;
-        d.reorder(&[terms, lane])?;
-        d.set_scope(d.output(partial), Scope::Register)?;
-        d.vectorize(lane)?;
-        d.decompose_reduction(partial, terms)?;
-        let [part] = d.along(block, [crate::draft::PART])?;
-        d.decompose_reduction(block, part)?;
-        d.unroll(part)?;
-        Ok(terms)
-    }
+/// Lets threads share the heads, or tiles of rows of all heads where heads alone leave
+/// threads idle; the loop over tiles of rows.
+pub fn share_heads(
+    d: &mut Draft,
+    batch: &[AxisLoop],
+    outer: &[LoopId],
+    target: &CpuTarget,
+) -> Written<LoopId> {
+    let (place, heads) = (outer[outer.len() - 1], &outer[..outer.len() - 1]);
+    let count: i64 = batch.iter().map(|b| b.extent).product();
+    let even = wanted_part(count, i64::from(target.threads)) >= BALANCED;
+    let place = match even && !heads.is_empty() {
+        true => d.parallel(heads, target.threads)?.map(|_| place),
+        false => d.parallel(outer, target.threads)?,
+    };
+    d.run_parallel()?;
+    Ok(place.unwrap_or(outer[outer.len() - 1]))
+}
+
+/// Partial results of a row's reduction in registers, one a lane, and one result of
+/// these; the loop over the vectors of a row.
+pub fn reduce_row(d: &mut Draft, block: BlockId, width: DecidedPart) -> Written<LoopId> {
+    let [terms] = d.along(block, ["r"])?;
+    let [terms, lane] = d.split(terms, [REST, width.into()])?;
+    let partial = d.rfactor(lane)?;
+    d.reorder(&[terms, lane])?;
+    d.set_scope(d.output(partial), Scope::Register)?;
+    d.vectorize(lane)?;
+    d.decompose_reduction(partial, terms)?;
+    let [part] = d.along(block, [crate::draft::PART])?;
+    d.decompose_reduction(block, part)?;
+    d.unroll(part)?;
+    Ok(terms)
+}
+
+/// Elements side by side in a pass over a row of `n`. One part of a row would be no partial
+/// result.
+pub fn row_widths(lanes: i64, n: i64) -> Vec<i64> {
+    let least = lanes.max(2);
+    let widths = (0..).map(|i| least << i);
+    let fits = |w: &i64| *w <= least * SIDE_BY_SIDE.0 && *w <= n;
+    widths.take_while(fits).collect()
 }

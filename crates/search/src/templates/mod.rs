@@ -67,7 +67,12 @@ impl Templates {
     pub fn write(&mut self, mut d: Draft, write: impl FnOnce(&mut Draft) -> Written<()>) {
         match write(&mut d).and_then(|()| d.finish()) {
             Ok(sketch) => self.sketches.push(sketch),
-            Err(refused) => self.refused.push(refused),
+            Err(refused) => {
+                if std::env::var("DBG").is_ok() {
+                    eprintln!("{refused:?}");
+                }
+                self.refused.push(refused)
+            }
         }
     }
 
@@ -83,6 +88,13 @@ impl Templates {
 }
 
 fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
+    if allowed.space != SpaceKind::Rules {
+        let mut found = Templates::default();
+        int8::attention::sketches(program, &nests(program), target, &mut found);
+        if !found.sketches.is_empty() {
+            return found;
+        }
+    }
     let Some(widened) = Widened::of(program) else {
         return of_program(program, target, allowed);
     };

@@ -119,6 +119,7 @@ fn rows_windows_and_moves() {
         "op:concat(n=2,c=5,h=3,w=4)",
         "op:gather(table=10,rows=7,cols=33)",
         "op:attention(heads=3,n=16,d=8)",
+        "op:attention(heads=2,n=33,d=32)",
     ]);
 }
 
@@ -138,6 +139,8 @@ fn a_network_of_halves_and_one_with_products_of_bf16() {
         let judge = Judge::new(path.to_str().unwrap());
         settings().iter().for_each(|s| judge.defaults(s));
     }
-    let judge = Judge::with_precision("squeezenet1.1", Precision::Bf16);
-    settings().iter().for_each(|s| judge.defaults(s));
+    for name in ["squeezenet1.1", "op:attention(heads=2,n=49,d=32)"] {
+        let judge = Judge::with_precision(name, Precision::Bf16);
+        settings().iter().for_each(|s| judge.defaults(s));
+    }
 }

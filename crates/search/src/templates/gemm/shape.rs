@@ -122,6 +122,17 @@ impl Shape {
 }
 
 impl Packing {
+    /// Of matrices whose rows are terms, in an intermediate of so many dimensions.
+    pub fn of_rows(dims: usize) -> Packing {
+        Packing {
+            dims,
+            n: dims - 1,
+            k: dims - 2,
+            transposed: false,
+            each_call: false,
+        }
+    }
+
     /// The order of dimensions for panels of columns: [batch.., panel, k, column].
     pub fn order(self) -> Vec<usize> {
         let (n, k) = (self.n, self.k);

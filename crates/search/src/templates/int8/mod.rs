@@ -7,6 +7,7 @@
 //! for all lanes. A register tile is rows (or pixels) by vectors, as with
 //! floats; `tensorize` puts the lanes and the terms into one instruction.
 
+pub mod attention;
 mod tiles;
 
 use super::registers::{MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part};

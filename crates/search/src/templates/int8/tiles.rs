@@ -165,7 +165,7 @@ impl Tiles<'_> {
     }
 
     /// Lets a sketch propose only as many sums as tiles hold beside one of each side.
-    fn limit(&self, d: &mut Draft, rows: &[DecidedPart], columns: DecidedPart, each: i64) {
+    pub fn limit(&self, d: &mut Draft, rows: &[DecidedPart], columns: DecidedPart, each: i64) {
         let sums = [rows, &[columns]].concat();
         d.limit("tiles", &[(1, &sums)], (self.dot.tiles() - 2) * each);
     }
@@ -245,20 +245,35 @@ impl Tiles<'_> {
     /// Columns of a panel, rows of a tile, tiles of rows, and steps of a tile.
     fn product_tile(&self, d: &mut Draft, s: &Shape, m: i64) -> [Decided; 4] {
         let lanes = self.sum.lanes();
-        let steps = self.steps(s.k());
-        let rows = self.rows(m, steps);
+        let rows = self.rows(m, self.steps(s.k()));
         let vectors = (s.n() + lanes - 1) / lanes;
         let (r, v) = self.sums((m + rows - 1) / rows, vectors);
-        let all = s.k() / self.sum.dot.terms;
-        let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
-        let options: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
-        let steps = d.choose("steps", &options, steps);
+        let steps = self.choose_steps(d, "steps", s);
         let rows = d.choose("rows", &self.row_options(m), rows);
         let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r);
         let widths = (1..=4).filter(|w| *w <= vectors).map(|w| w * lanes);
         let columns = d.choose("columns", &widths.collect::<Vec<i64>>(), v * lanes);
         self.limit(d, &[tiles.value()], columns.value(), lanes);
         [columns, rows, tiles, steps]
+    }
+
+    /// Steps of a tile of a product.
+    pub fn choose_steps(&self, d: &mut Draft, name: &str, s: &Shape) -> Decided {
+        let all = s.k() / self.sum.dot.terms;
+        let divides = |n: &i64| all % n == 0 && *n >= FEWEST_STEPS;
+        let options: Vec<i64> = (1..=self.dot.rows()).filter(divides).collect();
+        match options.is_empty() {
+            true => d.choose(name, &[1], 1),
+            false => d.choose(name, &options, self.steps(s.k())),
+        }
+    }
+
+    /// Rows of a tile, and tiles of rows.
+    pub fn choose_rows(&self, d: &mut Draft, s: &Shape) -> (Decided, Decided) {
+        let rows = self.rows(s.m(), self.steps(s.k()));
+        let (r, _) = self.sums((s.m() + rows - 1) / rows, 2);
+        let rows = d.choose("rows", &self.row_options(s.m()), rows);
+        (rows, d.choose("row_tiles", &[1, 2, 3, 4], r))
     }
 
     /// Groups of tiles of rows whose sums wait in memory, and tiles of steps of a part.
