@@ -27,7 +27,7 @@ use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
 use behind::{
-    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Zeros, behind_stored,
+    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Settings, Zeros, behind_stored,
 };
 use memmap2::Mmap;
 use sections::Sections;
@@ -41,7 +41,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 10;
+pub const ARTIFACT_VERSION: u32 = 11;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
@@ -52,6 +52,8 @@ const NO_GROUPS_VERSION: u32 = 7;
 const ALL_CONSTANTS_VERSION: u32 = 8;
 /// The last version that pads no input with zeros.
 const NO_ZEROS_VERSION: u32 = 9;
+/// The last version that does not say what the compiler was asked for.
+const NO_SETTINGS_VERSION: u32 = 10;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -156,7 +158,8 @@ impl Stored {
         let bytes = postcard::to_extend(&behind.later, bytes)?;
         let bytes = postcard::to_extend(&behind.groups, bytes)?;
         let bytes = postcard::to_extend(&behind.derived, bytes)?;
-        postcard::to_extend(&behind.zeros, bytes)
+        let bytes = postcard::to_extend(&behind.zeros, bytes)?;
+        postcard::to_extend(&behind.settings, bytes)
     }
 }
 
@@ -431,15 +434,22 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         variants: groups,
         threads,
     } = behind.groups;
-    let derived = behind.derived;
+    let (derived, settings) = (behind.derived, behind.settings.variants);
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    let of_variants = [states.len(), later.len(), groups.len(), threads.len()];
-    if of_variants != [counts[1]; 4] || derived.variants.len() != counts[1] {
+    let of_variants = [
+        states.len(),
+        later.len(),
+        groups.len(),
+        threads.len(),
+        derived.variants.len(),
+        settings.len(),
+    ];
+    if of_variants != [counts[1]; 6] {
         return Err(inconsistent(
             "variants and what the file says of each differ in number",
         ));
@@ -472,12 +482,12 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let mut models = Vec::with_capacity(stored.variants.len());
     let groups = groups.into_iter().zip(threads);
     let behind = states.into_iter().zip(later).zip(groups);
-    let behind = behind.zip(derived.variants);
-    for (variant, (behind, derivations)) in stored.variants.into_iter().zip(behind) {
+    let behind = behind.zip(derived.variants.into_iter().zip(settings));
+    for (variant, (behind, (derivations, settings))) in stored.variants.into_iter().zip(behind) {
         let ((states, later), (groups, threads)) = behind;
         let mut manifest = variant.manifest;
         (manifest.states, manifest.groups, manifest.threads) = (states, groups, threads);
-        manifest.derivations = derivations;
+        (manifest.derivations, manifest.settings) = (derivations, settings);
         let put = later
             .into_iter()
             .try_for_each(|calls| calls.put(&mut manifest));
@@ -660,6 +670,9 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         groups,
         derived,
         zeros: Zeros::of(dims),
+        settings: Settings {
+            variants: models.iter().map(|m| m.manifest.settings.clone()).collect(),
+        },
     };
     let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;

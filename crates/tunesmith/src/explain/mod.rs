@@ -237,11 +237,22 @@ fn tasks_of<'a>(
     };
     let steps = plan.steps.get(steps)?;
     let tasks: Vec<&Task> = steps.iter().map(|s| &plan.tasks[s.task]).collect();
-    // One kernel in the place of one step is its kernel, whatever it reads.
+    // One kernel in the place of one step is its kernel, in whatever layout it reads.
     let several = kernels.len() > 1 || tasks.len() > 1;
-    let same = |(t, k): (&&Task, &&BuiltKernel)| !several || has_shapes(t, k);
+    let same = |(t, k): (&&Task, &&BuiltKernel)| has_types(t, k) && (!several || has_shapes(t, k));
     let fit = tasks.len() == kernels.len() && tasks.iter().zip(kernels).all(same);
     fit.then_some(tasks)
+}
+
+/// Whether what a kernel and a task both read and write is of equal element types: the operations of another type have
+/// another peak.
+fn has_types(task: &Task, kernel: &BuiltKernel) -> bool {
+    kernel.params.iter().all(|p| {
+        let id = task.program.buffer_named(&p.name);
+        id.is_none_or(|id| {
+            p.role == ParamRole::Prepared || task.program.buffer(id).dtype == p.dtype
+        })
+    })
 }
 
 /// Whether a kernel reads and writes tensors of the shapes that a task has.
