@@ -59,10 +59,17 @@ pub fn page(r: &Explanation) -> String {
     if let Some(picture) = picture.filter(|p| !p.is_empty()) {
         page.heading("Roofline");
         page.picture(&picture);
-        page.note(
+        let factor = layers.iter().fold(1.0, |most, l| l.peak_factor.max(most));
+        let others = match factor > 1.0 {
+            true => format!(
+                " So may layers of bytes or bf16, whose peak is up to {factor:.0} times that of f32."
+            ),
+            false => String::new(),
+        };
+        page.note(&format!(
             "The area of a dot is the layer's share of the time. The roof is the f32 peak and the \
-             bandwidth of memory; what stays in caches may lie above it.",
-        );
+             bandwidth of memory; what stays in caches may lie above it.{others}"
+        ));
     }
     page.heading("All layers, in the order in which they run");
     let rows: Vec<Vec<String>> = r.layers.iter().map(row).collect();

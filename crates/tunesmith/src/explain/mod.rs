@@ -153,7 +153,9 @@ pub struct Layer {
     /// Operations a byte.
     pub intensity: f64,
     pub gflops_per_s: f64,
+    /// Of the peak of what it computes, which is so many times that of f32.
     pub of_peak: f64,
+    pub peak_factor: f64,
     pub gb_per_s: f64,
     /// Of the bandwidth at which the levels that hold them can give the bytes.
     pub of_bandwidth: f64,
@@ -456,6 +458,7 @@ pub fn layers(
             intensity: f.work.flops / f.work.bytes().max(1.0),
             gflops_per_s,
             of_peak: gflops_per_s / (f.work.peak_factor * ceiling.peak_gflops),
+            peak_factor: f.work.peak_factor,
             gb_per_s,
             of_bandwidth: roofline.memory_ms / time.median_ms,
             level: level.name,
