@@ -463,22 +463,10 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         kernel.code = file[sections.take(0, extent)?].to_vec();
         kernels.push(Arc::new(kernel));
     }
-    let mut constants = Vec::with_capacity(stored.constants.len());
     let held = stored.variants.iter().map(|v| &v.constants);
     let left_out = derived.left_out(stored.constants.len(), held);
-    for ((extent, prepared), left_out) in stored.constants.into_iter().zip(left_out) {
-        let range = match left_out {
-            true => 0..0,
-            false => sections.take(1 + usize::from(prepared), extent)?,
-        };
-        if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
-            return Err(inconsistent("a constant is not aligned"));
-        }
-        constants.push(Constant {
-            bytes: Blob::new(file, range),
-            prepared,
-        });
-    }
+    let places = stored.constants.into_iter().zip(left_out);
+    let constants = constants(path, file, &mut sections, places)?;
     let mut models = Vec::with_capacity(stored.variants.len());
     let groups = groups.into_iter().zip(threads);
     let behind = states.into_iter().zip(later).zip(groups);
@@ -501,6 +489,30 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         models.push(model.map_err(|e| inconsistent(&e.to_string()))?);
     }
     Ok((dims, models))
+}
+
+/// Constants at these places of their sections, with whether each is left out.
+fn constants(
+    path: &Path,
+    file: &Arc<Buffer>,
+    sections: &mut Sections<'_>,
+    places: impl Iterator<Item = ((Extent, bool), bool)>,
+) -> Result<Vec<Constant>, LoadError> {
+    let mut constants = Vec::new();
+    for ((extent, prepared), left_out) in places {
+        let range = match left_out {
+            true => 0..0,
+            false => sections.take(1 + usize::from(prepared), extent)?,
+        };
+        if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
+            return Err(inconsistent(path, "a constant is not aligned"));
+        }
+        constants.push(Constant {
+            bytes: Blob::new(file, range),
+            prepared,
+        });
+    }
+    Ok(constants)
 }
 
 /// The items at these positions; none if one is out of range or there twice.
@@ -651,29 +663,7 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         dims: dims.to_vec(),
         variants: variants.collect(),
     };
-    let newer = Newer {
-        algorithms: kernels.all.iter().map(|k| k.algorithm.clone()).collect(),
-        states: models.iter().map(|m| m.manifest.states.clone()).collect(),
-    };
-    let later = models.iter().map(|m| CallsOfAlternative::all(&m.manifest));
-    let later = LaterCalls {
-        variants: later.collect(),
-    };
-    let groups = models.iter().map(|m| m.manifest.groups.clone());
-    let groups = Groups {
-        variants: groups.collect(),
-        threads: models.iter().map(|m| m.manifest.threads).collect(),
-    };
-    let behind = Behind {
-        newer,
-        later,
-        groups,
-        derived,
-        zeros: Zeros::of(dims),
-        settings: Settings {
-            variants: models.iter().map(|m| m.manifest.settings.clone()).collect(),
-        },
-    };
+    let behind = behind_models(dims, models, &kernels.all, derived);
     let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
@@ -693,6 +683,38 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         at = offset + bytes.len() as u64;
     }
     Ok(())
+}
+
+/// What stands behind [`Stored`] in the file of these variants.
+fn behind_models(
+    dims: &[Dim],
+    models: &[&CompiledModel],
+    kernels: &[&Arc<BuiltKernel>],
+    derived: Derived,
+) -> Behind {
+    let newer = Newer {
+        algorithms: kernels.iter().map(|k| k.algorithm.clone()).collect(),
+        states: models.iter().map(|m| m.manifest.states.clone()).collect(),
+    };
+    let later = models.iter().map(|m| CallsOfAlternative::all(&m.manifest));
+    let later = LaterCalls {
+        variants: later.collect(),
+    };
+    let groups = models.iter().map(|m| m.manifest.groups.clone());
+    let groups = Groups {
+        variants: groups.collect(),
+        threads: models.iter().map(|m| m.manifest.threads).collect(),
+    };
+    Behind {
+        newer,
+        later,
+        groups,
+        derived,
+        zeros: Zeros::of(dims),
+        settings: Settings {
+            variants: models.iter().map(|m| m.manifest.settings.clone()).collect(),
+        },
+    }
 }
 
 /// The first bytes of a file with this manifest, of `file_len` bytes.

@@ -367,9 +367,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         known.get(&key).copied()
     };
     let facts = facts(plan, &saved, &subject.compiled, &target);
-    if let (Some(path), true) = (&a.artifact, plan.is_some()) {
-        warn_of_unplanned(path, &facts);
-    }
+    warn_of_unplanned(a, &facts);
     let layers = layers(
         &subject.compiled,
         &facts,
@@ -406,7 +404,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 }
 
 /// Says on standard error that steps of an artifact are in no plan of the model beside it, so that little is known of them.
-fn warn_of_unplanned(artifact: &Path, facts: &[StepFacts<'_>]) {
+fn warn_of_unplanned(a: &Args, facts: &[StepFacts<'_>]) {
+    let (Some(artifact), None) = (&a.artifact, a.model.artifact()) else {
+        return;
+    };
     let unknown = |f: &&StepFacts<'_>| f.calls.iter().any(|c| c.task.is_none());
     let count = facts.iter().filter(unknown).count();
     if count > 0 {
