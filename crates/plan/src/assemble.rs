@@ -9,7 +9,7 @@ use crate::views;
 use crate::{Plan, PlanStep, PlanTensor, PlanTensorId, TensorKind};
 use graph::ops::Op;
 use graph::{Model, Origin, Users, ValueId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The plan of fused groups in their layouts. `groups` are in execution order.
 pub(crate) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Plan {
@@ -59,6 +59,7 @@ pub(crate) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
         outputs,
         conversions,
         plain: Vec::new(),
+        settings: BTreeMap::new(),
     }
 }
 

@@ -70,7 +70,7 @@ use fuse::Group;
 use graph::builtin::{BuiltinError, wants_plain_layouts};
 use graph::{Model, Requantised, State, ValueId, simplify_as};
 use ir::Target;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{Crop, DType, Tensor};
 use thiserror::Error;
@@ -206,6 +206,8 @@ pub struct Plan {
     pub conversions: usize,
     /// [`PlanOptions::plain`].
     pub plain: Vec<String>,
+    /// What the model was asked for with, in the words of whoever asks: a plan only carries it to what is compiled.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Plan {

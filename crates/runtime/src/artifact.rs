@@ -27,7 +27,7 @@ use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
 use behind::{
-    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Zeros, behind_stored,
+    Behind, CallsOfAlternative, Derived, Groups, LaterCalls, Newer, Settings, Zeros, behind_stored,
 };
 use memmap2::Mmap;
 use sections::Sections;
@@ -41,7 +41,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 10;
+pub const ARTIFACT_VERSION: u32 = 11;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 /// The last version whose alternatives are single calls.
@@ -52,6 +52,8 @@ const NO_GROUPS_VERSION: u32 = 7;
 const ALL_CONSTANTS_VERSION: u32 = 8;
 /// The last version that pads no input with zeros.
 const NO_ZEROS_VERSION: u32 = 9;
+/// The last version that does not say what the compiler was asked for.
+const NO_SETTINGS_VERSION: u32 = 10;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -156,7 +158,8 @@ impl Stored {
         let bytes = postcard::to_extend(&behind.later, bytes)?;
         let bytes = postcard::to_extend(&behind.groups, bytes)?;
         let bytes = postcard::to_extend(&behind.derived, bytes)?;
-        postcard::to_extend(&behind.zeros, bytes)
+        let bytes = postcard::to_extend(&behind.zeros, bytes)?;
+        postcard::to_extend(&behind.settings, bytes)
     }
 }
 
@@ -431,15 +434,22 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         variants: groups,
         threads,
     } = behind.groups;
-    let derived = behind.derived;
+    let (derived, settings) = (behind.derived, behind.settings.variants);
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    let of_variants = [states.len(), later.len(), groups.len(), threads.len()];
-    if of_variants != [counts[1]; 4] || derived.variants.len() != counts[1] {
+    let of_variants = [
+        states.len(),
+        later.len(),
+        groups.len(),
+        threads.len(),
+        derived.variants.len(),
+        settings.len(),
+    ];
+    if of_variants != [counts[1]; 6] {
         return Err(inconsistent(
             "variants and what the file says of each differ in number",
         ));
@@ -453,31 +463,19 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         kernel.code = file[sections.take(0, extent)?].to_vec();
         kernels.push(Arc::new(kernel));
     }
-    let mut constants = Vec::with_capacity(stored.constants.len());
     let held = stored.variants.iter().map(|v| &v.constants);
     let left_out = derived.left_out(stored.constants.len(), held);
-    for ((extent, prepared), left_out) in stored.constants.into_iter().zip(left_out) {
-        let range = match left_out {
-            true => 0..0,
-            false => sections.take(1 + usize::from(prepared), extent)?,
-        };
-        if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
-            return Err(inconsistent("a constant is not aligned"));
-        }
-        constants.push(Constant {
-            bytes: Blob::new(file, range),
-            prepared,
-        });
-    }
+    let places = stored.constants.into_iter().zip(left_out);
+    let constants = constants(path, file, &mut sections, places)?;
     let mut models = Vec::with_capacity(stored.variants.len());
     let groups = groups.into_iter().zip(threads);
     let behind = states.into_iter().zip(later).zip(groups);
-    let behind = behind.zip(derived.variants);
-    for (variant, (behind, derivations)) in stored.variants.into_iter().zip(behind) {
+    let behind = behind.zip(derived.variants.into_iter().zip(settings));
+    for (variant, (behind, (derivations, settings))) in stored.variants.into_iter().zip(behind) {
         let ((states, later), (groups, threads)) = behind;
         let mut manifest = variant.manifest;
         (manifest.states, manifest.groups, manifest.threads) = (states, groups, threads);
-        manifest.derivations = derivations;
+        (manifest.derivations, manifest.settings) = (derivations, settings);
         let put = later
             .into_iter()
             .try_for_each(|calls| calls.put(&mut manifest));
@@ -491,6 +489,30 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         models.push(model.map_err(|e| inconsistent(&e.to_string()))?);
     }
     Ok((dims, models))
+}
+
+/// Constants at these places of their sections, with whether each is left out.
+fn constants(
+    path: &Path,
+    file: &Arc<Buffer>,
+    sections: &mut Sections<'_>,
+    places: impl Iterator<Item = ((Extent, bool), bool)>,
+) -> Result<Vec<Constant>, LoadError> {
+    let mut constants = Vec::new();
+    for ((extent, prepared), left_out) in places {
+        let range = match left_out {
+            true => 0..0,
+            false => sections.take(1 + usize::from(prepared), extent)?,
+        };
+        if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
+            return Err(inconsistent(path, "a constant is not aligned"));
+        }
+        constants.push(Constant {
+            bytes: Blob::new(file, range),
+            prepared,
+        });
+    }
+    Ok(constants)
 }
 
 /// The items at these positions; none if one is out of range or there twice.
@@ -641,26 +663,7 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         dims: dims.to_vec(),
         variants: variants.collect(),
     };
-    let newer = Newer {
-        algorithms: kernels.all.iter().map(|k| k.algorithm.clone()).collect(),
-        states: models.iter().map(|m| m.manifest.states.clone()).collect(),
-    };
-    let later = models.iter().map(|m| CallsOfAlternative::all(&m.manifest));
-    let later = LaterCalls {
-        variants: later.collect(),
-    };
-    let groups = models.iter().map(|m| m.manifest.groups.clone());
-    let groups = Groups {
-        variants: groups.collect(),
-        threads: models.iter().map(|m| m.manifest.threads).collect(),
-    };
-    let behind = Behind {
-        newer,
-        later,
-        groups,
-        derived,
-        zeros: Zeros::of(dims),
-    };
+    let behind = behind_models(dims, models, &kernels.all, derived);
     let stored = stored.bytes(&behind).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
@@ -680,6 +683,38 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         at = offset + bytes.len() as u64;
     }
     Ok(())
+}
+
+/// What stands behind [`Stored`] in the file of these variants.
+fn behind_models(
+    dims: &[Dim],
+    models: &[&CompiledModel],
+    kernels: &[&Arc<BuiltKernel>],
+    derived: Derived,
+) -> Behind {
+    let newer = Newer {
+        algorithms: kernels.iter().map(|k| k.algorithm.clone()).collect(),
+        states: models.iter().map(|m| m.manifest.states.clone()).collect(),
+    };
+    let later = models.iter().map(|m| CallsOfAlternative::all(&m.manifest));
+    let later = LaterCalls {
+        variants: later.collect(),
+    };
+    let groups = models.iter().map(|m| m.manifest.groups.clone());
+    let groups = Groups {
+        variants: groups.collect(),
+        threads: models.iter().map(|m| m.manifest.threads).collect(),
+    };
+    Behind {
+        newer,
+        later,
+        groups,
+        derived,
+        zeros: Zeros::of(dims),
+        settings: Settings {
+            variants: models.iter().map(|m| m.manifest.settings.clone()).collect(),
+        },
+    }
 }
 
 /// The first bytes of a file with this manifest, of `file_len` bytes.

@@ -18,7 +18,7 @@ use crate::model::{
     StepGroup, StepId, TensorId, TensorInfo, TensorPlace,
 };
 use crate::pool::Pool;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::io;
 use std::ops::Deref;
@@ -175,6 +175,7 @@ impl ModelBuilder {
                 groups: Vec::new(),
                 derivations: Vec::new(),
                 threads,
+                settings: BTreeMap::new(),
                 arena_bytes: 0,
             },
             constants: Vec::new(),
@@ -198,6 +199,11 @@ impl ModelBuilder {
     /// Says how exact the kernels are, in the compiler's word; it is only stored.
     pub fn set_accuracy(&mut self, accuracy: &str) {
         self.manifest.accuracy = accuracy.to_string();
+    }
+
+    /// See [`CompiledModel::settings`].
+    pub fn set_settings(&mut self, settings: BTreeMap<String, String>) {
+        self.manifest.settings = settings;
     }
 
     /// See [`CompiledModel::plain_steps`].

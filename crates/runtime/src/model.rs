@@ -12,7 +12,7 @@ use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use crate::lifetimes::may_be_in_place;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tensor::{Crop, DType, row_major_strides};
 use thiserror::Error;
@@ -247,6 +247,9 @@ pub(crate) struct Manifest {
     /// Threads that the kernels were chosen for; 0 if the compiler did not say. A file has them behind the manifests.
     #[serde(skip)]
     pub(crate) threads: u32,
+    /// What the compiler was asked for, by names of its own. A file has them behind the manifests.
+    #[serde(skip)]
+    pub(crate) settings: BTreeMap<String, String>,
     pub(crate) arena_bytes: u64,
 }
 
@@ -301,6 +304,12 @@ impl CompiledModel {
     /// Threads that the kernels were chosen for, if the compiler said so. Any number of threads may run the model.
     pub fn threads(&self) -> Option<usize> {
         Some(self.manifest.threads as usize).filter(|n| *n > 0)
+    }
+
+    /// What the compiler was asked for, by names of its own: with it the compiler plans the same model again. Empty if it
+    /// did not say.
+    pub fn settings(&self) -> &BTreeMap<String, String> {
+        &self.manifest.settings
     }
 
     /// The steps that were to read and write plain tensors where others of their

@@ -270,7 +270,7 @@ pub fn assemble<K: Borrow<BuiltKernel>>(
     let none = Stretched::default();
     let constants = plan.constants();
     let b = builder(plan, target, pool);
-    put_together(plan, constants, &kernels, &none, accuracy, b)
+    put_together(plan, constants, &kernels, &none, (target, accuracy), b)
 }
 
 /// As [`assemble_alternatives`], from a plan that nobody needs afterwards: where it holds the only
@@ -298,7 +298,7 @@ pub fn assemble_last(
     if derive_at_load {
         b.derive_at_load();
     }
-    put_together(&plan, constants, &kernels, stretched, accuracy, b)
+    put_together(&plan, constants, &kernels, stretched, (target, accuracy), b)
 }
 
 /// Assembles a model from the plan and one kernel or more a task; steps run the
@@ -320,7 +320,7 @@ pub fn assemble_alternatives(
         .collect();
     let constants = plan.constants();
     let b = builder(plan, target, pool);
-    put_together(plan, constants, &kernels, stretched, accuracy, b)
+    put_together(plan, constants, &kernels, stretched, (target, accuracy), b)
 }
 
 /// The step that uses each constant last, by the constant's tensor, in the order of the tensors; outputs are used
@@ -396,6 +396,14 @@ fn declare(
         .collect())
 }
 
+/// What follows the accuracy of a compiled model with factors of bf16.
+const BF16: &str = "bf16";
+
+/// Whether factors of a compiled model are bf16: those of the model, or those that it rounds.
+pub fn has_bf16(compiled: &CompiledModel) -> bool {
+    compiled.accuracy().split(", ").any(|word| word == BF16)
+}
+
 /// The accuracy of a compiled model, and that factors are bf16 where some are.
 fn accuracy_text(plan: &Plan, accuracy: Accuracy) -> String {
     let mut programs = plan.tasks.iter().map(|t| &t.program);
@@ -404,7 +412,7 @@ fn accuracy_text(plan: &Plan, accuracy: Accuracy) -> String {
         params.any(|b| p.buffer(*b).dtype == DType::BF16)
     });
     match of_bf16 {
-        true => format!("{accuracy}, bf16"),
+        true => format!("{accuracy}, {BF16}"),
         false => accuracy.to_string(),
     }
 }
@@ -414,6 +422,15 @@ pub fn accuracy_of(compiled: &CompiledModel) -> Accuracy {
     let said = compiled.accuracy().split(", ").next();
     let known = said.and_then(|a| a.parse().ok());
     known.unwrap_or_else(|| Requirements::of_knobs().accuracy)
+}
+
+/// What a compiled model was asked for, by the names of flags: that of the plan, the accuracy, and the whole target,
+/// whose caches and vectors a plan depends on.
+fn settings(plan: &Plan, accuracy: Accuracy, target: &Target) -> BTreeMap<String, String> {
+    let mut all = plan.settings.clone();
+    all.insert("accuracy".into(), accuracy.to_string());
+    all.insert("target".into(), target.to_string());
+    all
 }
 
 fn builder(plan: &Plan, target: &Target, pool: &Arc<Pool>) -> ModelBuilder {
@@ -431,10 +448,11 @@ fn put_together<'k>(
     constants: Vec<Option<Arc<Tensor>>>,
     kernels: &[impl AsRef<[&'k BuiltKernel]>],
     stretched: &Stretched,
-    accuracy: Accuracy,
+    (target, accuracy): (&Target, Accuracy),
     mut b: ModelBuilder,
 ) -> Result<CompiledModel> {
     b.set_accuracy(&accuracy_text(plan, accuracy));
+    b.set_settings(settings(plan, accuracy, target));
     b.set_plain_steps(&plan.plain);
     let mut of_task = |(task, all): (usize, &[&BuiltKernel])| {
         let named = stretched.saved.iter().find_map(|s| s.algorithm(task));

@@ -69,10 +69,10 @@ impl Source {
         store: Option<&Store>,
     ) -> Result<Plan> {
         let grouped = self.grouped(target, accuracy)?;
-        let rule = grouped.plan(target, &self.options(&[]));
+        let rule = self.planned(&grouped, target, &[]);
         let Some(store) = store else { return Ok(rule) };
         Ok(match known(store, &rule, machine, target)? {
-            Some(plain) if !plain.is_empty() => grouped.plan(target, &self.options(&plain)),
+            Some(plain) if !plain.is_empty() => self.planned(&grouped, target, &plain),
             _ => rule,
         })
     }
@@ -151,7 +151,7 @@ pub fn decide(
 ) -> Result<LayoutDecision> {
     let target = trial.making.target;
     let grouped = source.grouped(target, trial.making.allowed.accuracy)?;
-    let plan = |plain: &[String]| grouped.plan(target, &source.options(plain));
+    let plan = |plain: &[String]| source.planned(&grouped, target, plain);
     let rule = plan(&[]);
     let mut layouts = Layouts::default();
     if let Some(plain) = known(store, &rule, trial.machine, target)? {

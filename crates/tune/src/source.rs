@@ -8,9 +8,11 @@ use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use runtime::{Dim, OutputRows, Padding};
 use search::Accuracy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use tensor::Tensor;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Seed of the weights of built-in models.
 const WEIGHTS_SEED: u64 = 1;
@@ -66,6 +68,8 @@ pub struct Source {
     pub notes: Vec<String>,
     /// Constants that a training step does not train.
     pub untrained: BTreeSet<String>,
+    /// What else it was asked for with, by the names of flags: what is compiled says so.
+    pub settings: BTreeMap<String, String>,
 }
 
 impl Source {
@@ -90,6 +94,7 @@ impl Source {
             precision: Precision::Model,
             notes: vec![],
             untrained: BTreeSet::new(),
+            settings: BTreeMap::new(),
         })
     }
 
@@ -207,16 +212,29 @@ impl Source {
             return Ok(Vec::new());
         }
         let grouped = self.grouped(target, accuracy)?;
-        let planned = |plain: &[String]| grouped.plan(target, &self.options(plain));
+        let planned = |plain: &[String]| self.planned(&grouped, target, plain);
         Ok(stretches(plan, &planned, costs, most))
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.
     pub fn plan(&self, target: &Target, accuracy: Accuracy, plain: &[String]) -> Result<Plan> {
-        Ok(self
-            .grouped(target, accuracy)?
-            .plan(target, &self.options(plain)))
+        Ok(self.planned(&self.grouped(target, accuracy)?, target, plain))
     }
+
+    /// [`Source::plan`] of what [`Source::grouped`] made.
+    pub(crate) fn planned(&self, grouped: &Grouped, target: &Target, plain: &[String]) -> Plan {
+        let mut plan = grouped.plan(target, &self.options(plain));
+        plan.settings.clone_from(&self.settings);
+        let precision = self.precision.name().to_string();
+        plan.settings.insert("precision".into(), precision);
+        plan
+    }
+}
+
+/// What tells a tensor from others of another type, shape or value.
+pub fn fingerprint(t: &Tensor) -> String {
+    let head = format!("{} {:?}", t.dtype(), t.shape());
+    format!("{:016x}", xxh3_64(&[head.as_bytes(), t.bytes()].concat()))
 }
 
 /// Whether a name fits a pattern, in which `*` stands for any characters.

@@ -309,6 +309,7 @@ mod tests {
             precision: Precision::Model,
             notes: vec![],
             untrained: Default::default(),
+            settings: Default::default(),
         }
     }
 

@@ -207,6 +207,7 @@ fn source(name: &str, mut bound: BoundModel) -> Source {
         dims: bound.dims,
         notes: bound.notes,
         untrained: bound.untrained,
+        settings: BTreeMap::new(),
     }
 }
 

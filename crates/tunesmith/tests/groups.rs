@@ -77,6 +77,7 @@ fn source() -> Source {
         dims: vec![],
         precision: Precision::Model,
         untrained: Default::default(),
+        settings: Default::default(),
         notes: vec![],
     };
     source.trained(sgd, 1).unwrap()

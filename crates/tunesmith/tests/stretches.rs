@@ -53,6 +53,7 @@ fn source() -> Source {
         dims: vec![],
         precision: Precision::Model,
         untrained: Default::default(),
+        settings: Default::default(),
         notes: vec![],
     }
 }

@@ -1,13 +1,14 @@
 //! What files of later versions have behind [`Stored`](super::Stored), in the order of the versions.
 
 use super::{
-    ALL_CONSTANTS_VERSION, NO_GROUPS_VERSION, NO_ZEROS_VERSION, OLDEST_VERSION,
-    SINGLE_CALLS_VERSION,
+    ALL_CONSTANTS_VERSION, NO_GROUPS_VERSION, NO_SETTINGS_VERSION, NO_ZEROS_VERSION,
+    OLDEST_VERSION, SINGLE_CALLS_VERSION,
 };
 use crate::derived::{Derivation, outputs};
 use crate::model::{Call, Manifest, State, StepGroup};
 use crate::variants::Dim;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What files of [`OLDEST_VERSION`] do not have; it stands behind the rest.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -93,6 +94,13 @@ impl Zeros {
     }
 }
 
+/// What files up to [`NO_SETTINGS_VERSION`] do not have; it stands behind [`Zeros`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Settings {
+    /// Of each variant.
+    pub(super) variants: Vec<BTreeMap<String, String>>,
+}
+
 /// What stands behind [`Stored`](super::Stored) in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Behind {
@@ -101,6 +109,7 @@ pub(super) struct Behind {
     pub(super) groups: Groups,
     pub(super) derived: Derived,
     pub(super) zeros: Zeros,
+    pub(super) settings: Settings,
 }
 
 /// The calls of an alternative behind its first one.
@@ -178,9 +187,16 @@ pub(super) fn behind_stored(
         }
         false => postcard::take_from_bytes(bytes)?,
     };
-    let zeros = match version <= NO_ZEROS_VERSION {
-        true => Zeros {
-            dims: vec![vec![]; dims],
+    let (zeros, bytes) = match version <= NO_ZEROS_VERSION {
+        true => {
+            let dims = vec![vec![]; dims];
+            (Zeros { dims }, bytes)
+        }
+        false => postcard::take_from_bytes(bytes)?,
+    };
+    let settings = match version <= NO_SETTINGS_VERSION {
+        true => Settings {
+            variants: vec![BTreeMap::new(); variants],
         },
         false => postcard::from_bytes(bytes)?,
     };
@@ -190,5 +206,6 @@ pub(super) fn behind_stored(
         groups,
         derived,
         zeros,
+        settings,
     })
 }

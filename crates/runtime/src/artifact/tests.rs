@@ -5,6 +5,7 @@ use crate::kernel::KernelTarget;
 use crate::model::{
     Alternative, Call, KernelId, ModelStep, StepGroup, StepId, TensorId, TensorInfo, TensorPlace,
 };
+use std::collections::BTreeMap;
 use tensor::AlignedBytes;
 use tensor::DType;
 
@@ -39,6 +40,7 @@ fn model() -> CompiledModel {
         groups: Vec::new(),
         derivations: Vec::new(),
         threads: 2,
+        settings: BTreeMap::from([("precision".into(), "bf16".into())]),
         arena_bytes: 64,
     };
     let buffer: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(192));
@@ -109,6 +111,9 @@ fn behind(newer: Newer) -> Behind {
             variants: vec![vec![]],
         },
         zeros: Zeros::of(&[]),
+        settings: Settings {
+            variants: vec![BTreeMap::new()],
+        },
     }
 }
 
@@ -151,11 +156,20 @@ fn files_of_older_versions_are_read() {
     let without_zeros = postcard::to_extend(&of_all.derived, whole.clone()).unwrap();
     let old = of_version(NO_ZEROS_VERSION, &file, &without_zeros);
     assert_eq!(load(old).unwrap().threads(), Some(2));
+    let without_settings = postcard::to_extend(&of_all.zeros, without_zeros.clone()).unwrap();
+    let old = of_version(NO_SETTINGS_VERSION, &file, &without_settings);
+    assert!(load(old).unwrap().settings().is_empty());
+    let made_with = load(file.clone()).unwrap().settings().clone();
+    assert_eq!(
+        made_with,
+        BTreeMap::from([("precision".into(), "bf16".into())])
+    );
     // A file of this version says whether there are more calls, and whether there are groups.
     assert!(load(with_manifest(&file, &single)).is_err());
     assert!(load(with_manifest(&file, &several)).is_err());
     assert!(load(with_manifest(&file, &whole)).is_err());
     assert!(load(with_manifest(&file, &without_zeros)).is_err());
+    assert!(load(with_manifest(&file, &without_settings)).is_err());
     // Its groups are of steps that there are.
     let mut wrong = of_all;
     let steps = vec![StepId(0), StepId(1)];

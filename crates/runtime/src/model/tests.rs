@@ -43,6 +43,7 @@ fn manifest() -> Manifest {
         kernels: vec![Arc::new(kernel)],
         derivations: Vec::new(),
         threads: 1,
+        settings: BTreeMap::new(),
         steps: vec![ModelStep {
             name: "s".into(),
             key_shape: Vec::new(),

@@ -94,7 +94,7 @@ pub struct Args {
 impl Args {
     /// Of each instance.
     pub fn threads(&self) -> usize {
-        let given = self.model.threads.map(|n| n as usize);
+        let given = self.model.threads().map(|n| n as usize);
         given.unwrap_or_else(|| Machine::host().cpus)
     }
 

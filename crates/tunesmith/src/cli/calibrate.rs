@@ -161,7 +161,7 @@ fn plans(a: &Args, host: &Host, target: &Target, store: &Store) -> Result<Vec<Pl
         sources.extend(a.model.sources_named(name)?);
     }
     for source in sources {
-        plans.push(source.plan_for(&host.machine, target, a.model.accuracy, Some(store))?);
+        plans.push(source.plan_for(&host.machine, target, a.model.accuracy(), Some(store))?);
     }
     Ok(plans)
 }
@@ -206,7 +206,7 @@ fn spread_with_default(
     target: &Target,
     timed: Vec<TimedCandidate>,
 ) -> Result<Vec<TimedCandidate>> {
-    let default = defaults(from_ref(task), target, a.model.accuracy)?;
+    let default = defaults(from_ref(task), target, a.model.accuracy())?;
     let is_default = |t: &TimedCandidate| t.candidate == default.candidates[0];
     let default = timed.iter().find(|t| is_default(t)).cloned();
     let mut chosen = spread(timed, a.points);
@@ -249,7 +249,7 @@ struct ReadTask<'t> {
 fn points(a: &Args, plans: &[Plan], read: &[ReadTask<'_>], target: &Target) -> Result<Value> {
     let mut tasks = Vec::new();
     for r in read {
-        let default = defaults(from_ref(r.task), target, a.model.accuracy)?;
+        let default = defaults(from_ref(r.task), target, a.model.accuracy())?;
         let is_default = |p: &(TimedCandidate, _)| p.0.candidate == default.candidates[0];
         let plan = plans
             .iter()

@@ -3,7 +3,6 @@
 use super::executable::Runner;
 use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
-use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
 use crate::check::{Agreement, LayerAgreement, check, check_outputs};
 use crate::compile::compile_plan;
@@ -14,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tune::Result;
 use tune::kernels::Origins;
+use tune::source::Source;
 
 /// Compare every step of a compiled model with the reference operators on what the step read
 #[derive(clap::Args)]
@@ -45,6 +45,19 @@ pub struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Takes the settings of the compiled model, if one is given.
+    ///
+    /// # Errors
+    /// If a flag contradicts them.
+    pub fn take_settings(&mut self) -> Result<()> {
+        match &self.artifact {
+            Some(path) => self.model.take_settings(Some(path)),
+            None => Ok(()),
+        }
+    }
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let usual = a.model.resolve_target(&host.machine)?;
@@ -59,9 +72,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     let load = |path: &Path| a.verify.load(path, ConstantMemory::default());
     let variants = a.artifact.as_deref().map(load).transpose()?;
-    let sources = match &variants {
-        Some(variants) if !a.model.has_sizes() => a.model.sources_of(variants)?,
-        _ => a.model.sources()?,
+    // One after the other, as each has all weights.
+    let sources: Box<dyn Iterator<Item = Result<(usize, Source)>>> = match &variants {
+        Some(variants) => {
+            let source = |at| Ok((at, a.model.source_of(variants, at)?));
+            Box::new(a.model.which_beside(variants)?.into_iter().map(source))
+        }
+        None => Box::new(a.model.sources()?.into_iter().enumerate().map(Ok)),
     };
     let store = match variants {
         Some(_) => None,
@@ -70,11 +87,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let mut reports = Vec::new();
     for source in sources {
+        let (at, source) = source?;
         let compiled = match &variants {
-            Some(variants) => model_of(variants, &source)?,
+            Some(variants) => variants.models()[at].clone(),
             None => {
                 let store = store.as_ref();
-                let plan = source.plan_for(&host.machine, &target, a.model.accuracy, store)?;
+                let plan = source.plan_for(&host.machine, &target, a.model.accuracy(), store)?;
                 let requirements = a.model.requirements();
                 let compiled = compile_plan(
                     plan,

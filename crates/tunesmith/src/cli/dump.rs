@@ -107,7 +107,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let store = a.store.read()?;
-    let plan = source.plan_for(&machine, &target, a.model.accuracy, Some(&store))?;
+    let plan = source.plan_for(&machine, &target, a.model.accuracy(), Some(&store))?;
     let chosen = match &a.task {
         Some(wanted) => vec![pick(&plan, wanted)?],
         None => (0..plan.tasks.len()).collect(),

@@ -3,9 +3,9 @@
 use super::explain_choices::{self, Choices};
 use super::explain_predict::{self, Predicted, predictions};
 use super::explain_text::{self, Shown};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_threads};
 use super::parse::{parse_count, parse_duration};
-use super::pool_args::{PoolArgs, variant_of};
+use super::pool_args::{PoolArgs, only_one};
 use super::score_args::{ScoreArgs, Scoring};
 use super::trace::Trace;
 use super::{explain_graph, explain_html, explain_picture, output};
@@ -103,6 +103,25 @@ impl Args {
             top: self.top,
             details: self.details,
         }
+    }
+
+    /// Takes the settings of the compiled model, if one is given.
+    ///
+    /// # Errors
+    /// If a flag contradicts them, or the compiled model for one thread was made with others.
+    pub fn take_settings(&mut self) -> Result<()> {
+        self.model.take_settings(self.artifact.as_deref())?;
+        let (Some(single), true) = (&self.one_thread, self.artifact.is_some()) else {
+            return Ok(());
+        };
+        let taken = self.model.clone().take_settings(Some(single));
+        taken.map_err(|e| {
+            let artifact = self.artifact.as_deref().unwrap_or(single).display();
+            Error::new(format!(
+                "--one-thread and --artifact {artifact} were compiled with other settings: {e}"
+            ))
+            .help("compile both with the same settings but for --threads")
+        })
     }
 
     /// Refuses options that need others.
@@ -208,17 +227,19 @@ fn explained(
             choices,
         });
     }
-    let source = a.model.source()?;
-    let (compiled, choices) = match artifact {
+    let (source, compiled, choices) = match artifact {
         Some(path) => {
             let variants = a.pool.load(path)?;
-            let at = variant_of(&variants, &source)?;
+            let at = only_one(&variants, &a.model.which_beside(&variants)?)?;
+            let source = a.model.source_of(&variants, at)?;
             of_model(&source.model, &variants.models()[at])?;
-            chosen(decisions, &variants, at, target.threads())?
+            let (compiled, choices) = chosen(decisions, &variants, at, target.threads())?;
+            (source, compiled, choices)
         }
         None => {
+            let source = a.model.source()?;
             let host = super::host()?;
-            let plan = source.plan_for(&host.machine, target, a.model.accuracy, store)?;
+            let plan = source.plan_for(&host.machine, target, a.model.accuracy(), store)?;
             let requirements = a.model.requirements();
             let compiled = compile_plan(
                 plan,
@@ -229,7 +250,7 @@ fn explained(
             )?;
             warn(&compiled.warnings);
             warn_of_threads(&source.name, target, &compiled.other_threads);
-            (Arc::new(compiled.model), None)
+            (source, Arc::new(compiled.model), None)
         }
     };
     let mut plan = source.plan(target, accuracy_of(&compiled), compiled.plain_steps())?;
@@ -346,6 +367,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         known.get(&key).copied()
     };
     let facts = facts(plan, &saved, &subject.compiled, &target);
+    warn_of_unplanned(a, &facts);
     let layers = layers(
         &subject.compiled,
         &facts,
@@ -379,6 +401,23 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says on standard error that steps of an artifact are in no plan of the model beside it, so that little is known of them.
+fn warn_of_unplanned(a: &Args, facts: &[StepFacts<'_>]) {
+    let (Some(artifact), None) = (&a.artifact, a.model.artifact()) else {
+        return;
+    };
+    let unknown = |f: &&StepFacts<'_>| f.calls.iter().any(|c| c.task.is_none());
+    let count = facts.iter().filter(unknown).count();
+    if count > 0 {
+        say(&format!(
+            "warning: {count} of {} steps of {} are not planned for this model here, so their operations are not known; \
+             another version, or another model, made them",
+            facts.len(),
+            artifact.display()
+        ));
+    }
 }
 
 /// What is written beside what is printed.

@@ -59,10 +59,7 @@ pub fn page(r: &Explanation) -> String {
     if let Some(picture) = picture.filter(|p| !p.is_empty()) {
         page.heading("Roofline");
         page.picture(&picture);
-        page.note(
-            "The area of a dot is the layer's share of the time. The roof is the f32 peak and the \
-             bandwidth of memory; what stays in caches may lie above it.",
-        );
+        page.note(&about_the_roof(&layers));
     }
     page.heading("All layers, in the order in which they run");
     let rows: Vec<Vec<String>> = r.layers.iter().map(row).collect();
@@ -95,6 +92,21 @@ fn alternatives(page: &mut Page, choices: &Choices) {
     };
     let rows: Vec<Vec<String>> = choices.steps.iter().map(row).collect();
     page.table(&["#", "step", "alternatives", "decided", "group"], &rows);
+}
+
+/// What the picture of the roofline shows.
+fn about_the_roof(layers: &[&Layer]) -> String {
+    let factor = layers.iter().fold(1.0, |most, l| l.peak_factor.max(most));
+    let others = match factor > 1.0 {
+        true => format!(
+            " So may layers of bytes or bf16, whose peak is up to {factor:.0} times that of f32."
+        ),
+        false => String::new(),
+    };
+    format!(
+        "The area of a dot is the layer's share of the time. The roof is the f32 peak and the \
+         bandwidth of memory; what stays in caches may lie above it.{others}"
+    )
 }
 
 /// How near a layer is to its roofline, where that is known.

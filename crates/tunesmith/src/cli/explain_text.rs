@@ -347,7 +347,7 @@ fn numbers(layers: &[usize]) -> String {
 fn summary(r: &Explanation) -> String {
     let rate = match r.gflop > 0.0 {
         true => format!(
-            ", {:.1} GFLOP/s of a peak of {:.0}",
+            ", {:.1} GFLOP/s, and the f32 peak is {:.0}",
             r.gflops_per_s, r.ceiling.peak_gflops
         ),
         false => String::new(),

@@ -113,6 +113,8 @@ struct ArtifactInfo {
     inputs: Vec<TensorLine>,
     outputs: Vec<TensorLine>,
     accuracy: String,
+    /// As `--precision` has it; none if the compiler did not say.
+    precision: Option<String>,
     compiler: String,
     /// That the kernels were chosen for; none if the compiler did not say.
     threads: Option<usize>,
@@ -292,6 +294,7 @@ fn artifact(path: &Path) -> Result<ArtifactInfo> {
             .map(|(i, id)| line(id, output_shape(&variants, i)))
             .collect(),
         accuracy: first.accuracy().to_string(),
+        precision: first.settings().get("precision").cloned(),
         compiler: first.compiler().to_string(),
         threads: first.threads(),
         cpu: first.target().cpu.clone(),
@@ -433,13 +436,24 @@ fn print_model(path: &Path, m: &ModelInfo) -> Result<()> {
     }
 }
 
+/// The precision for people: of an artifact that does not say it, what its accuracy does.
+fn precision(m: &ArtifactInfo) -> String {
+    let narrow = m.accuracy.contains("bf16");
+    match (m.precision.as_deref(), narrow) {
+        (Some("model"), true) => "model (bf16)".into(),
+        (None, true) => "bf16".into(),
+        (said, _) => or_unknown(said.unwrap_or_default()).into(),
+    }
+}
+
 fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
     super::print_line(&format!(
-        "{}: {} compiled by {}, accuracy {}, for {} of {} ({})",
+        "{}: {} compiled by {}, accuracy {}, precision {}, for {} of {} ({})",
         name(path),
         m.model,
         or_unknown(&m.compiler),
-        or_unknown(&m.accuracy),
+        or_unknown(m.accuracy.split(", ").next().unwrap_or_default()),
+        precision(m),
         m.threads
             .map_or("any number of threads".into(), |n| counted(
                 n as u32, "thread"

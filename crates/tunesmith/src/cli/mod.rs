@@ -29,6 +29,7 @@ mod html;
 mod info;
 mod keys;
 mod knobs;
+mod made_for;
 mod model_args;
 mod models;
 mod output;
@@ -180,13 +181,16 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Tune(a) => tune::run(&a),
         Command::Compile(a) => compile::run(&a),
         Command::Bench(mut a) => {
-            a.model.take_threads_of_artifact();
+            a.model.take_settings(None)?;
             bench::run(&a)
         }
-        Command::Check(a) => check::run(&a),
+        Command::Check(mut a) => {
+            a.take_settings()?;
+            check::run(&a)
+        }
         Command::Calibrate(a) => calibrate::run(&a),
         Command::Explain(mut a) => {
-            a.model.take_threads_of_artifact();
+            a.take_settings()?;
             explain::run(&a)
         }
         Command::Info(a) => info::run(&a),

@@ -2,6 +2,7 @@
 
 use super::ADVANCED;
 use super::knobs::{default, doc, with_default};
+use super::made_for::{BATCH, MadeFor};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use super::pool_args::only_one;
@@ -11,11 +12,11 @@ use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
-use runtime::{ConstantMemory, Variants};
+use runtime::Variants;
 use search::{Accuracy, SpaceKind};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once};
 use store::Store;
 use tensor::DType;
 use tune::compile::{Warning, user_folder};
@@ -25,7 +26,7 @@ use tune::source::{Precision, Source};
 use tune::{Error, Result};
 
 /// Which model, for which target.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub struct ModelArgs {
     /// An ONNX file, a built-in model (see `models`), or one operator as op:NAME(argument=value,...)
     // The derive puts no arguments into the group of a struct that flattens another, and an optional struct is there if
@@ -34,14 +35,14 @@ pub struct ModelArgs {
     pub model: String,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("target"), default_value = default("target"))]
-    pub target: String,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tune-cpu"), value_name = "off|host|CPU", default_value = default("tune-cpu"))]
-    pub tune_cpu: String,
-    #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
-    pub accuracy: Accuracy,
-    #[arg(long, help = doc("precision"), value_name = "model|bf16", default_value = default("precision"))]
-    pub precision: Precision,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("target"))]
+    pub target: Option<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("tune-cpu"), value_name = "off|host|CPU")]
+    pub tune_cpu: Option<String>,
+    #[arg(long, help = with_default("accuracy"), value_name = "strict|relaxed")]
+    pub accuracy: Option<Accuracy>,
+    #[arg(long, help = with_default("precision"), value_name = "model|bf16")]
+    pub precision: Option<Precision>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
     pub space: SpaceKind,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
@@ -65,6 +66,9 @@ pub struct ModelArgs {
     pub limits: Vec<String>,
     #[command(flatten)]
     pub training: TrainArgs,
+    /// Of an artifact that is given beside the model or in its place.
+    #[arg(skip)]
+    pub made: MadeFor,
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
@@ -111,7 +115,7 @@ pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
 impl ModelArgs {
     pub fn requirements(&self) -> Requirements {
         Requirements {
-            accuracy: self.accuracy,
+            accuracy: self.accuracy(),
             space: self.space,
             tolerance: self.tolerance,
         }
@@ -137,14 +141,14 @@ impl ModelArgs {
         is.then(|| path.to_path_buf())
     }
 
-    /// Without a flag, a compiled model has the threads that it was compiled for.
-    pub fn take_threads_of_artifact(&mut self) {
-        if let (None, Some(path)) = (self.threads, self.artifact()) {
-            // What is wrong with the file, whoever runs it says.
-            let variants = Variants::load_with(&path, ConstantMemory::Mapped).ok();
-            let threads = variants.and_then(|v| v.models()[0].threads());
-            self.threads = threads.and_then(|n| u32::try_from(n).ok());
-        }
+    pub fn accuracy(&self) -> Accuracy {
+        let usual = || Requirements::of_knobs().accuracy;
+        self.accuracy.unwrap_or_else(usual)
+    }
+
+    /// Of the code; without a flag those of the artifact, if there is one.
+    pub fn threads(&self) -> Option<u32> {
+        self.threads.or(self.made.threads)
     }
 
     /// The one variant of an artifact that has the sizes of the flags.
@@ -153,10 +157,21 @@ impl ModelArgs {
         only_one(variants, &found)
     }
 
+    /// The variants of an artifact that have the sizes of the flags, which are those of a model beside it. An artifact
+    /// whose dimensions have no names has one variant, of any sizes.
+    pub fn which_beside(&self, variants: &Variants) -> Result<Vec<usize>> {
+        match variants.dims() {
+            [] => Ok((0..variants.models().len()).collect()),
+            _ => self.which(variants),
+        }
+    }
+
     /// The variants of an artifact that have the sizes of the flags.
     pub fn which(&self, variants: &Variants) -> Result<Vec<usize>> {
         let sizes = self.sizes()?;
-        let batch = (!sizes.batch.is_empty()).then_some(("batch", &sizes.batch));
+        // The size of a dimension without a name is a setting, which was compared.
+        let named = !sizes.batch.is_empty() && !variants.models()[0].settings().contains_key(BATCH);
+        let batch = named.then_some((BATCH, &sizes.batch));
         let dims = sizes.dims.iter().map(|(name, all)| (name.as_str(), all));
         let mut found: Vec<usize> = (0..variants.models().len()).collect();
         for (name, all) in batch.into_iter().chain(dims) {
@@ -175,15 +190,7 @@ impl ModelArgs {
 
     /// The model, for commands that take it at one size.
     pub fn source(&self) -> Result<Source> {
-        let mut sources = self.sources()?;
-        match (sources.pop(), sources.len()) {
-            (Some(source), 0) => Ok(source),
-            (_, others) => Err(Error::new(format!(
-                "the flags give {} combinations of sizes, and this command takes one",
-                others + 1
-            ))
-            .help("give one size with each --dim and --batch")),
-        }
+        only_source(self.sources()?)
     }
 
     /// The model at every combination of sizes.
@@ -191,22 +198,23 @@ impl ModelArgs {
         self.sources_named(&self.model)
     }
 
-    /// Whether the flags give sizes.
-    pub fn has_sizes(&self) -> bool {
-        !self.batch.is_empty() || !self.dims.is_empty()
-    }
-
-    /// The model at the sizes of an artifact's variants.
-    pub fn sources_of(&self, variants: &Variants) -> Result<Vec<Source>> {
-        let mut sizes = self.sizes()?;
-        for (at, dim) in variants.dims().iter().enumerate() {
-            let all = (0..variants.models().len()).map(|v| variants.sizes(v)[at]);
+    /// The model at the sizes of a variant of an artifact.
+    pub fn source_of(&self, variants: &Variants, at: usize) -> Result<Source> {
+        // What is padded is known of the artifact.
+        let mut sizes = Sizes {
+            pad: None,
+            ..self.sizes()?
+        };
+        for (dim, size) in variants.dims().iter().zip(variants.sizes(at)) {
             match dim.name.as_str() {
-                "batch" => sizes.batch = all.collect(),
-                name => _ = sizes.dims.insert(name.into(), all.collect()),
+                BATCH => {
+                    sizes.dims.remove(BATCH);
+                    sizes.batch = vec![size];
+                }
+                name => _ = sizes.dims.insert(name.into(), vec![size]),
             }
         }
-        self.load(&self.model, &sizes)
+        only_source(self.load(&self.model, &sizes)?)
     }
 
     /// Another model, whose sizes are given by the same flags.
@@ -214,7 +222,7 @@ impl ModelArgs {
         self.load(name, &self.sizes()?)
     }
 
-    fn sizes(&self) -> Result<Sizes> {
+    pub(super) fn sizes(&self) -> Result<Sizes> {
         let mut options = Sizes {
             batch: self.batch.clone(),
             pad: self.pad.clone(),
@@ -272,10 +280,11 @@ impl ModelArgs {
         })?;
         let notes: BTreeSet<&String> = loaded.iter().flat_map(|s| &s.notes).collect();
         for note in notes {
-            say(&format!("warning: {note}"));
+            say_once(&format!("warning: {note}"));
         }
-        let precise = |source| Source {
-            precision: self.precision,
+        let precise = |source: Source| Source {
+            precision: self.precision(),
+            settings: self.settings(&source, sizes),
             ..source
         };
         if self.training.train && (loaded.len() > 1 || self.pad.is_some()) {
@@ -288,7 +297,8 @@ impl ModelArgs {
 
     /// The target; for another family than the host's, a generic machine of it.
     pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
-        self.target_with(machine, self.threads.unwrap_or(machine.cpus as u32))
+        let threads = self.threads().unwrap_or(machine.cpus as u32);
+        self.target_with(machine, threads)
     }
 
     /// As [`ModelArgs::resolve_target`], for an executable.
@@ -301,9 +311,18 @@ impl ModelArgs {
     }
 
     fn target_with(&self, machine: &Machine, threads: u32) -> Result<Target> {
-        if self.target == "host" || self.target == machine.isa.name() {
+        if let Some(target) = &self.made.target {
+            return Ok(target.clone().with_threads(threads));
+        }
+        self.target_of_flags(machine, threads)
+    }
+
+    pub(super) fn target_of_flags(&self, machine: &Machine, threads: u32) -> Result<Target> {
+        let name = self.target.as_deref().unwrap_or(default("target"));
+        let tune_cpu = self.tune_cpu.as_deref().unwrap_or(default("tune-cpu"));
+        if name == "host" || name == machine.isa.name() {
             warn_of_cpus(threads as usize);
-            return match self.tune_cpu.as_str() {
+            return match tune_cpu {
                 "off" => Ok(machine.target(threads)),
                 "host" => Ok(machine.tuned_target(threads)),
                 cpu => tuned_for(machine.target(threads), cpu),
@@ -311,14 +330,14 @@ impl ModelArgs {
         }
         let isa = Isa::ALL
             .into_iter()
-            .find(|i| i.name() == self.target)
+            .find(|i| i.name() == name)
             .ok_or_else(|| {
                 let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
-                Error::new(format!("there is no target `{}`", self.target))
+                Error::new(format!("there is no target `{name}`"))
                     .help(format!("use host or one of: {}", names.join(", ")))
             })?;
         let target = Target::generic(isa).with_threads(threads);
-        match self.tune_cpu.as_str() {
+        match tune_cpu {
             "off" => Ok(target),
             "host" => Err(
                 Error::new(format!("--tune-cpu host is no processor of {}", isa.name()))
@@ -326,6 +345,17 @@ impl ModelArgs {
             ),
             cpu => tuned_for(target, cpu),
         }
+    }
+}
+
+fn only_source(mut sources: Vec<Source>) -> Result<Source> {
+    match (sources.pop(), sources.len()) {
+        (Some(source), 0) => Ok(source),
+        (_, others) => Err(Error::new(format!(
+            "the flags give {} combinations of sizes, and this command takes one",
+            others + 1
+        ))
+        .help("give one size with each --dim and --batch")),
     }
 }
 
@@ -357,6 +387,15 @@ pub fn say(text: &str) {
         false => screen::width(&std::io::stderr()),
     };
     eprintln!("{}", screen::wrapped(text, width, 2));
+}
+
+/// As [`say`], but nothing that was said before: variants of a model have equal notes.
+fn say_once(text: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let said = SAID.lock();
+    if said.is_ok_and(|mut said| said.insert(text.to_string())) {
+        say(text);
+    }
 }
 
 /// Prints on standard error that defaults are not what their templates meant.

@@ -5,12 +5,11 @@ use super::keys::VerifyArgs;
 use super::knobs::{doc, with_default};
 use super::model_args::{key_value, warn_of_cpus};
 use super::parse::parse_count;
-use runtime::{CompiledModel, ConstantMemory, Pool, Variants};
+use runtime::{ConstantMemory, Pool, Variants};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::machine::Machine;
-use tune::source::Source;
 use tune::threads::{Pin, ThreadSettings};
 use tune::{Error, Result};
 
@@ -93,20 +92,6 @@ impl VariantArgs {
     }
 }
 
-/// The variant of an artifact with the sizes of a source; that of an artifact whose
-/// dimensions have no names has any.
-pub fn variant_of(variants: &Variants, source: &Source) -> Result<usize> {
-    let sizes: Vec<(String, usize)> = match variants.dims() {
-        [] => vec![],
-        _ => source
-            .dims
-            .iter()
-            .map(|d| (d.name.clone(), d.size))
-            .collect(),
-    };
-    only_one(variants, &variants.with_sizes(&sizes)?)
-}
-
 /// The variant that was found, if it is one only.
 pub fn only_one(variants: &Variants, found: &[usize]) -> Result<usize> {
     match found {
@@ -123,9 +108,4 @@ pub fn only_one(variants: &Variants, found: &[usize]) -> Result<usize> {
 pub fn labels(variants: &Variants, which: &[usize]) -> String {
     let all: Vec<String> = which.iter().map(|v| variants.label(*v)).collect();
     all.join("; ")
-}
-
-/// A variant alone.
-pub fn model_of(variants: &Variants, source: &Source) -> Result<Arc<CompiledModel>> {
-    Ok(variants.models()[variant_of(variants, source)?].clone())
 }

@@ -110,7 +110,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     check_runs_here(&target)?;
     let source = model.source()?;
     let store = a.store.read()?;
-    let plan = source.plan_for(machine, &target, model.accuracy, Some(&store))?;
+    let plan = source.plan_for(machine, &target, model.accuracy(), Some(&store))?;
     let index = match &a.task {
         Some(wanted) => pick(&plan, wanted)?,
         None if plan.tasks.len() == 1 => 0,

@@ -58,7 +58,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let plan = source.plan_for(&machine, &target, a.model.accuracy, None)?;
+    let plan = source.plan_for(&machine, &target, a.model.accuracy(), None)?;
     let wanted: Vec<usize> = match &a.task {
         Some(text) => vec![pick(&plan, text)?],
         None => (0..plan.tasks.len()).collect(),
@@ -81,7 +81,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         model: source.name.clone(),
         target: target.name().into(),
         threads: target.threads(),
-        accuracy: a.model.accuracy.to_string(),
+        accuracy: a.model.accuracy().to_string(),
         space: a.model.space.to_string(),
         samples: a.samples,
         seed: a.seed,

@@ -117,7 +117,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let store = a.store.read()?;
-    let plan = source.plan_for(&machine, &target, a.model.accuracy, Some(&store))?;
+    let plan = source.plan_for(&machine, &target, a.model.accuracy(), Some(&store))?;
     let tasks = rows(&plan, &target, a.model.requirements(), &machine, &store)?;
     if tasks.iter().all(|t| t.best_ms.is_none()) {
         let machine = machine.fingerprint();
@@ -136,7 +136,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         known_ms: tasks
             .iter()
             .try_fold(0.0, |sum, t| Some(sum + t.best_ms? * t.uses as f64)),
-        accuracy: a.model.accuracy.to_string(),
+        accuracy: a.model.accuracy().to_string(),
         space: a.model.space.to_string(),
         warnings: defaults(&plan.tasks, &target, a.model.requirements().allowed())?.warnings,
         tasks,

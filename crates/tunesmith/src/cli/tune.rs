@@ -241,7 +241,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.learn_loops = a.learn_loops == "on";
     options.start_random = a.start == "random";
     options.plain = a.plain == "on";
-    options.accuracy = a.model.accuracy;
+    options.accuracy = a.model.accuracy();
     options.space = a.model.space;
     options.algorithms.clone_from(&a.algorithms);
     options.tolerance = a.model.tolerance;

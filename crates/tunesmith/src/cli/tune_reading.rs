@@ -162,7 +162,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         let mut variants = None;
         for source in sources {
             warn_of_types(&source, target);
-            let plan = source.plan_for(&host.machine, target, a.model.accuracy, Some(&store))?;
+            let plan = source.plan_for(&host.machine, target, a.model.accuracy(), Some(&store))?;
             let scores = chooser.read(&plan, |_| true, &mut progress)?;
             let mut report = report(&chooser, &plan, &scores, a.export_top);
             report.rates.clone_from(&scoring.source);
@@ -177,7 +177,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
             let kernels = builders.build_all(&plan.tasks, &chosen, target)?;
             let kernels: Vec<_> = kernels.into_iter().map(|k| vec![k]).collect();
-            let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy);
+            let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy());
             drop(source);
             let none = Stretched::default();
             let model = assemble_last(plan, &kernels, &none, target, accuracy, &pool, false)?;

@@ -153,7 +153,9 @@ pub struct Layer {
     /// Operations a byte.
     pub intensity: f64,
     pub gflops_per_s: f64,
+    /// Of the peak of what it computes, which is so many times that of f32.
     pub of_peak: f64,
+    pub peak_factor: f64,
     pub gb_per_s: f64,
     /// Of the bandwidth at which the levels that hold them can give the bytes.
     pub of_bandwidth: f64,
@@ -237,11 +239,22 @@ fn tasks_of<'a>(
     };
     let steps = plan.steps.get(steps)?;
     let tasks: Vec<&Task> = steps.iter().map(|s| &plan.tasks[s.task]).collect();
-    // One kernel in the place of one step is its kernel, whatever it reads.
+    // One kernel in the place of one step is its kernel, in whatever layout it reads.
     let several = kernels.len() > 1 || tasks.len() > 1;
-    let same = |(t, k): (&&Task, &&BuiltKernel)| !several || has_shapes(t, k);
+    let same = |(t, k): (&&Task, &&BuiltKernel)| has_types(t, k) && (!several || has_shapes(t, k));
     let fit = tasks.len() == kernels.len() && tasks.iter().zip(kernels).all(same);
     fit.then_some(tasks)
+}
+
+/// Whether what a kernel and a task both read and write is of equal element types: the operations of another type have
+/// another peak.
+fn has_types(task: &Task, kernel: &BuiltKernel) -> bool {
+    kernel.params.iter().all(|p| {
+        let id = task.program.buffer_named(&p.name);
+        id.is_none_or(|id| {
+            p.role == ParamRole::Prepared || task.program.buffer(id).dtype == p.dtype
+        })
+    })
 }
 
 /// Whether a kernel reads and writes tensors of the shapes that a task has.
@@ -445,6 +458,7 @@ pub fn layers(
             intensity: f.work.flops / f.work.bytes().max(1.0),
             gflops_per_s,
             of_peak: gflops_per_s / (f.work.peak_factor * ceiling.peak_gflops),
+            peak_factor: f.work.peak_factor,
             gb_per_s,
             of_bandwidth: roofline.memory_ms / time.median_ms,
             level: level.name,

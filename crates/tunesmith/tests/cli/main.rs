@@ -2,6 +2,7 @@
 //! one clear error for everything that is the user's.
 
 mod benched;
+mod beside;
 mod boards;
 mod calibrated;
 mod commands;

@@ -124,7 +124,7 @@ fn every_variant_is_measured_and_checked() {
     let explained = p.json(&[&explain[..], &["--batch", "4"]].concat());
     assert_eq!(explained["threads"], 1);
     let several = p.error(&[&explain[..], &["--batch", "1,4"]].concat());
-    says(&several, &["2 combinations of sizes", "takes one"]);
+    says(&several, &["2 variants", "batch=1; batch=4", "--dim"]);
     says(
         &p.error(&[&explain[..], &["--batch", "2"]].concat()),
         &["batch=1, 4"],

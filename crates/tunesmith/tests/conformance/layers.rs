@@ -55,6 +55,7 @@ fn compile_as(model: Model, layouts: LayoutPolicy, accuracy: Accuracy, part: &st
         dims: vec![],
         precision: Precision::Model,
         untrained: Default::default(),
+        settings: Default::default(),
         notes: vec![],
     };
     let target = Machine::host().target(THREADS);
