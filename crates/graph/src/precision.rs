@@ -18,6 +18,9 @@ const TERMS: usize = 2;
 /// Channels of an image, at most, that plans fill up to so many.
 const FILLED: usize = 4;
 
+/// Channels, and maps, of a block: groups of whole blocks are products of their own.
+const BLOCK: usize = 16;
+
 /// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
 pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
     let mut narrow = HashMap::new();
@@ -53,6 +56,7 @@ impl Pass<'_, '_> {
         let (rank, first) = (weights.shape().len(), weights.shape().first().copied());
         let terms = match &node.op {
             Op::Conv(c) if c.groups == 1 => weights.shape().get(1).copied(),
+            Op::Conv(c) => in_groups(weights.shape(), c.groups),
             Op::MatMul if rank == 2 => first,
             Op::Gemm(_) => first,
             _ => None,
@@ -130,6 +134,12 @@ impl Pass<'_, '_> {
         }
         self.add(Op::Binary(Binary::Add), &[product, addend])
     }
+}
+
+/// The channels of a group, if its channels and its maps are whole blocks.
+fn in_groups(weights: &[usize], groups: usize) -> Option<usize> {
+    let (maps, channels) = (weights.first()? / groups, *weights.get(1)?);
+    (maps % BLOCK == 0 && channels % BLOCK == 0).then_some(channels)
 }
 
 #[cfg(test)]

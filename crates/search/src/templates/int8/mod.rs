@@ -193,10 +193,34 @@ fn bordered(program: &Program, block: BlockId) -> Option<BufferId> {
     factor_load(inner).filter(|_| guarded).map(|(b, _)| b)
 }
 
+/// Blocks of maps, one after the other, that a convolution sums the same channels for, of which
+/// it reads the block `channels`.
+fn maps_of_group(program: &Program, block: BlockId, channels: &Expr, maps: &AxisLoop) -> i64 {
+    let mut iters = program.block(block).iters.iter();
+    let Some(map) = iters.find(|i| program.var(i.var).name == maps.axis) else {
+        return maps.extent;
+    };
+    let is_map = |e: &Expr| *e == Expr::var(map.var);
+    if !channels.any(&is_map) {
+        return maps.extent;
+    }
+    let mut found = 1;
+    channels.visit(&mut |e| {
+        if let ExprKind::Binary(BinaryOp::FloorDiv, a, by) = e.kind()
+            && is_map(a)
+        {
+            found = by.as_int().unwrap_or(1);
+        }
+    });
+    found
+}
+
 /// A convolution of blocked images.
 struct Convolution<'a> {
     batch: LoopId,
     maps: &'a AxisLoop,
+    /// Blocks of maps, one after the other, that sum the same channels: those of a group.
+    maps_of_group: i64,
     /// Absent of images of one line.
     y: Option<&'a AxisLoop>,
     x: &'a AxisLoop,
@@ -368,6 +392,8 @@ impl DotSum<'_> {
             let by = Affine::of(&at[1 + spatial])?.coefficient(var);
             (by == 1).then_some(tap.extent)
         });
+        let read = &loads.iter().find(|(b, _)| *b == image)?.1;
+        let maps_of_group = maps_of_group(program, n.block, &read[1], maps);
         let pixels: i64 = program.buffer(image).shape[2..2 + spatial].iter().product();
         let taps = [image::TAP_ROW, image::TAP_COLUMN];
         let taps = || taps[2 - spatial..].iter().map(|t| n.axis(*t));
@@ -381,6 +407,7 @@ impl DotSum<'_> {
         Some(Convolution {
             batch: batch.id,
             maps,
+            maps_of_group,
             y,
             x,
             lane,
@@ -486,7 +513,10 @@ impl DotSum<'_> {
         let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
         let columns: Vec<i64> = (1..=width.min(most)).filter(whole(width)).collect();
         let lines: Vec<i64> = (1..=height.min(MOST_LINES)).filter(whole(height)).collect();
-        let (k, x) = self.best(&blocks, &columns, [maps, width]);
+        // Those of several groups share no pixel.
+        let of_group = |k: &i64| c.maps_of_group % k == 0;
+        let shared: Vec<i64> = blocks.iter().copied().filter(of_group).collect();
+        let (k, x) = self.best(&shared, &columns, [maps, width]);
         // Short lines leave registers for several.
         let fits = |y: &&i64| height % **y == 0 && self.registers.fit(**y * x, k);
         let y = lines.iter().rev().find(fits);
