@@ -20,15 +20,19 @@ const FILLED: usize = 4;
 
 /// Channels, and maps, of a block: groups of whole blocks are products of their own.
 const BLOCK: usize = 16;
+/// Channels of a group, at least, of which plans fill up a block with several.
+const FEWEST_OF_GROUP: usize = 4;
 
 /// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
-pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
+/// Convolutions in groups of parts of a block are products on bf16 where plans fill blocks with groups.
+pub fn products_of_bf16(model: &Model, requantised: Requantised, fills_groups: bool) -> Model {
     let mut narrow = HashMap::new();
     let Ok(model) = simplify_as(model, requantised).rewrite(|r, _, node| {
         let mut pass = Pass {
             name: &node.name,
             r,
             narrow: &mut narrow,
+            fills_groups,
         };
         Ok::<_, Infallible>(match pass.narrowed(node) {
             Some(value) => vec![value],
@@ -44,6 +48,7 @@ struct Pass<'p, 'r> {
     r: &'p mut Rewrite<'r>,
     /// Values that were rounded before.
     narrow: &'p mut HashMap<ValueId, ValueId>,
+    fills_groups: bool,
 }
 
 impl Pass<'_, '_> {
@@ -56,7 +61,7 @@ impl Pass<'_, '_> {
         let (rank, first) = (weights.shape().len(), weights.shape().first().copied());
         let terms = match &node.op {
             Op::Conv(c) if c.groups == 1 => weights.shape().get(1).copied(),
-            Op::Conv(c) => in_groups(weights.shape(), c.groups),
+            Op::Conv(c) => self.in_groups(weights.shape(), c.groups),
             Op::MatMul if rank == 2 => first,
             Op::Gemm(_) => first,
             _ => None,
@@ -76,6 +81,15 @@ impl Pass<'_, '_> {
                 })
             }
         }
+    }
+
+    /// The channels of a group, if its channels and its maps are whole blocks, or such a part of one
+    /// as is filled up.
+    fn in_groups(&self, weights: &[usize], groups: usize) -> Option<usize> {
+        let (maps, channels) = (weights.first()? / groups, *weights.get(1)?);
+        let is_whole = maps % BLOCK == 0 && channels % BLOCK == 0;
+        let is_part = channels == maps && BLOCK % channels == 0 && channels >= FEWEST_OF_GROUP;
+        (is_whole || is_part && self.fills_groups).then_some(channels)
     }
 
     fn add(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
@@ -136,12 +150,6 @@ impl Pass<'_, '_> {
     }
 }
 
-/// The channels of a group, if its channels and its maps are whole blocks.
-fn in_groups(weights: &[usize], groups: usize) -> Option<usize> {
-    let (maps, channels) = (weights.first()? / groups, *weights.get(1)?);
-    (maps % BLOCK == 0 && channels % BLOCK == 0).then_some(channels)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,13 +197,19 @@ mod tests {
     #[test]
     fn products_with_weights_take_bf16_and_the_rest_stays() {
         assert_eq!(
-            of_bf16(&products_of_bf16(&model(4), Requantised::Folded)),
+            of_bf16(&products_of_bf16(&model(4), Requantised::Folded, true)),
             2
         );
         // Of an odd number of channels there are no pairs, unless few are filled up.
-        let count = |channels| of_bf16(&products_of_bf16(&model(channels), Requantised::Folded));
+        let count = |channels| {
+            of_bf16(&products_of_bf16(
+                &model(channels),
+                Requantised::Folded,
+                true,
+            ))
+        };
         assert_eq!([count(3), count(5)], [2, 1]);
-        let m = products_of_bf16(&model(4), Requantised::Folded);
+        let m = products_of_bf16(&model(4), Requantised::Folded, true);
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);
         assert_eq!(types(m.outputs()), [DType::F32]);
@@ -203,7 +217,10 @@ mod tests {
 
     #[test]
     fn results_differ_by_the_rounding_of_factors() {
-        let (f32s, halves) = (model(4), products_of_bf16(&model(4), Requantised::Folded));
+        let (f32s, halves) = (
+            model(4),
+            products_of_bf16(&model(4), Requantised::Folded, true),
+        );
         let x = [Arc::new(filled(&[1, 4, 3, 4], 5))];
         let run = |m: &Model| evaluate(m, &x, Keep::Outputs).unwrap().outputs().remove(0);
         let error = compare(&run(&halves), &run(&f32s)).rel_l2;

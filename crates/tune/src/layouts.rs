@@ -68,7 +68,7 @@ impl Source {
         accuracy: Accuracy,
         store: Option<&Store>,
     ) -> Result<Plan> {
-        let grouped = self.grouped(accuracy)?;
+        let grouped = self.grouped(target, accuracy)?;
         let rule = grouped.plan(target, &self.options(&[]));
         let Some(store) = store else { return Ok(rule) };
         Ok(match known(store, &rule, machine, target)? {
@@ -149,8 +149,8 @@ pub fn decide(
     builders: &mut Builders,
     trial: &LayoutTrial<'_>,
 ) -> Result<LayoutDecision> {
-    let grouped = source.grouped(trial.making.allowed.accuracy)?;
     let target = trial.making.target;
+    let grouped = source.grouped(target, trial.making.allowed.accuracy)?;
     let plan = |plain: &[String]| grouped.plan(target, &source.options(plain));
     let rule = plan(&[]);
     let mut layouts = Layouts::default();

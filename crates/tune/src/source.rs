@@ -168,9 +168,10 @@ impl Source {
         all.join(" ")
     }
 
-    pub fn grouped(&self, accuracy: Accuracy) -> Result<Grouped> {
+    pub fn grouped(&self, target: &Target, accuracy: Accuracy) -> Result<Grouped> {
+        let Target::Cpu(cpu) = target;
         let requantised = requantised(accuracy);
-        let narrow = || graph::products_of_bf16(&self.model, requantised);
+        let narrow = || graph::products_of_bf16(&self.model, requantised, cpu.tile_dot.is_some());
         Ok(match self.precision {
             Precision::Model => Grouped::new(&self.model, requantised)?,
             Precision::Bf16 => Grouped::new(&narrow(), requantised)?,
@@ -200,14 +201,15 @@ impl Source {
         if most == 0 || self.layouts == LayoutPolicy::Plain {
             return Ok(Vec::new());
         }
-        let grouped = self.grouped(accuracy)?;
+        let grouped = self.grouped(target, accuracy)?;
         let planned = |plain: &[String]| grouped.plan(target, &self.options(plain));
         Ok(stretches(plan, &planned, costs, most))
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.
     pub fn plan(&self, target: &Target, accuracy: Accuracy, plain: &[String]) -> Result<Plan> {
-        Ok(self.grouped(accuracy)?.plan(target, &self.options(plain)))
+        let grouped = self.grouped(target, accuracy)?;
+        Ok(grouped.plan(target, &self.options(plain)))
     }
 }
 

@@ -239,6 +239,8 @@ struct Convolution<'a> {
     neighbours: Option<i64>,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
+    /// Whether blocks hold several groups, and weights between them are 0.
+    fills_groups: bool,
     /// The image, if it is not 0 outside of its borders.
     bordered: Option<BufferId>,
 }
@@ -403,6 +405,9 @@ impl DotSum<'_> {
             return None;
         }
         let shape = &program.buffer(weights).shape;
+        let of_weights = &loads.iter().find(|(b, _)| *b == weights)?.1;
+        let fills_groups =
+            of_weights[1].any(&|e| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorMod, ..)));
         let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
             batch: batch.id,
@@ -420,6 +425,7 @@ impl DotSum<'_> {
             neighbours,
             is_one_tap: taps().flatten().all(|t| t.extent == 1),
             is_padded,
+            fills_groups,
             bordered,
         })
     }
@@ -485,6 +491,14 @@ impl DotSum<'_> {
     fn pack_weights(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
         let taps = c.taps.len();
+        if c.fills_groups {
+            // By blocks of maps, their lanes, taps and channels.
+            let whole = d.reindex(self.main.block, c.weights)?;
+            let terms = [(2 + taps, Arg::Lit(self.dot.terms))];
+            let of_taps: Vec<usize> = (2..2 + taps).collect();
+            let order = [&[0], &of_taps[..], &[2 + taps, 1, 3 + taps]].concat();
+            return d.lay_out(d.output(whole), &terms, &order);
+        }
         let order = [&[0, 2], &(4..4 + taps).collect::<Vec<_>>()[..], &[1, 3]].concat();
         let weights = if c.is_padded {
             let whole = d.surround(self.main.block, c.weights)?;
