@@ -216,6 +216,27 @@ mod tests {
     }
 
     #[test]
+    fn groups_of_whole_blocks_take_bf16_and_parts_of_one_where_they_are_filled() {
+        let of = |groups: usize, depth: usize, fills: bool| {
+            let mut m = Model::new("model", 17);
+            let channels = groups * depth;
+            let x = m.add_input("x", DType::F32, &[1, channels, 3, 4]);
+            let w = m.add_constant("w", filled(&[channels, depth, 1, 1], 1));
+            let conv = Conv {
+                groups,
+                ..Conv::unit(2)
+            };
+            let y = m.add("conv", Op::Conv(conv), &[x, w]).unwrap();
+            m.add_output(y);
+            of_bf16(&products_of_bf16(&m, Requantised::Folded, fills))
+        };
+        assert_eq!([of(3, 16, false), of(2, 32, false)], [1, 1]);
+        assert_eq!([of(4, 8, false), of(4, 8, true), of(8, 4, true)], [0, 1, 1]);
+        // Depthwise, of few channels, and across blocks.
+        assert_eq!([of(32, 1, true), of(8, 2, true), of(2, 24, true)], [0; 3]);
+    }
+
+    #[test]
     fn results_differ_by_the_rounding_of_factors() {
         let (f32s, halves) = (
             model(4),
