@@ -21,6 +21,11 @@ const TERMS: usize = 2;
 /// Channels of an image, at most, that plans fill up to so many.
 const FILLED: usize = 4;
 
+/// Channels, and maps, of a block: groups of whole blocks are products of their own.
+const BLOCK: usize = 16;
+/// Channels of a group, at least, of which plans fill up a block with several.
+const FEWEST_OF_GROUP: usize = 4;
+
 /// Rows and terms of a product of two computed values, at least: fewer are not worth the
 /// rounding. Chosen by hand.
 const FEWEST: [usize; 2] = [4, 16];
@@ -30,7 +35,7 @@ const FEWEST: [usize; 2] = [4, 16];
 pub enum Narrowed {
     /// Those with a constant on the right.
     Weights,
-    /// Those of two computed values as well.
+    /// Those of two computed values as well, and convolutions in groups of a part of a block.
     All,
 }
 
@@ -95,13 +100,14 @@ impl Pass<'_, '_> {
             return self.which == Narrowed::All && self.is_of_two_values(node, x, w);
         }
         let terms = match &node.op {
-            Op::Conv(c) if c.groups == 1 => shape.get(1),
-            Op::MatMul if shape.len() == 2 => shape.first(),
-            Op::Gemm(_) => shape.first(),
+            Op::Conv(c) if c.groups == 1 => shape.get(1).copied(),
+            Op::Conv(c) => self.in_groups(shape, c.groups),
+            Op::MatMul if shape.len() == 2 => shape.first().copied(),
+            Op::Gemm(_) => shape.first().copied(),
             _ => None,
         };
         let is_image = matches!(&node.op, Op::Conv(_)) && shape.len() == 4;
-        terms.is_some_and(|n| n % TERMS == 0 || is_image && *n <= FILLED)
+        terms.is_some_and(|n| n % TERMS == 0 || is_image && n <= FILLED)
     }
 
     /// Whether a node is a product of two computed matrices that is large enough. Plans fill up
@@ -127,6 +133,16 @@ impl Pass<'_, '_> {
             Op::Reshape(_) => node.input(0).is_some_and(|v| self.is_softmax(v)),
             _ => false,
         }
+    }
+
+    /// The channels of a group, if its channels and its maps are whole blocks, or such a part of one
+    /// as is filled up.
+    fn in_groups(&self, weights: &[usize], groups: usize) -> Option<usize> {
+        let (maps, channels) = (weights.first()? / groups, *weights.get(1)?);
+        let is_whole = maps % BLOCK == 0 && channels % BLOCK == 0;
+        let is_part =
+            channels == maps && BLOCK.is_multiple_of(channels) && channels >= FEWEST_OF_GROUP;
+        (is_whole || is_part && self.which == Narrowed::All).then_some(channels)
     }
 
     fn add(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
@@ -256,6 +272,28 @@ mod tests {
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);
         assert_eq!(types(m.outputs()), [DType::F32]);
+    }
+
+    #[test]
+    fn groups_of_whole_blocks_take_bf16_and_parts_of_one_where_they_are_filled() {
+        let of = |groups: usize, depth: usize, which: Narrowed| {
+            let mut m = Model::new("model", 17);
+            let channels = groups * depth;
+            let x = m.add_input("x", DType::F32, &[1, channels, 3, 4]);
+            let w = m.add_constant("w", filled(&[channels, depth, 1, 1], 1));
+            let conv = Conv {
+                groups,
+                ..Conv::unit(2)
+            };
+            let y = m.add("conv", Op::Conv(conv), &[x, w]).unwrap();
+            m.add_output(y);
+            of_bf16(&products_of_bf16(&m, Requantised::Folded, which))
+        };
+        let [weights, all] = [Narrowed::Weights, Narrowed::All];
+        assert_eq!([of(3, 16, weights), of(2, 32, weights)], [1, 1]);
+        assert_eq!([of(4, 8, weights), of(4, 8, all), of(8, 4, all)], [0, 1, 1]);
+        // Depthwise, of few channels, and across blocks.
+        assert_eq!([of(32, 1, all), of(8, 2, all), of(2, 24, all)], [0; 3]);
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub(crate) fn blocks(channels: i64, block: i64) -> i64 {
 pub(crate) struct Choice {
     pub output: Layout,
     pub reads: HashMap<ValueId, Layout>,
+    /// Groups of parts of a block are summed as whole blocks, with 0 for weights between groups.
+    pub fills_groups: bool,
 }
 
 impl Choice {
@@ -87,6 +89,7 @@ impl Choice {
         Choice {
             output: Layout::Plain,
             reads: HashMap::new(),
+            fills_groups: false,
         }
     }
 
@@ -109,6 +112,10 @@ const MOST_EMPTY: i64 = 4;
 /// Bytes that a dot product takes, or bf16 that two take: blocks of so many hold the few channels of
 /// an image.
 const FOUR: i64 = 4;
+
+/// Channels of a group from which blocks of several groups are summed as a whole, by tiles: groups of
+/// 4 use a quarter of the products, and tiles add 16 times as many as vectors of f32.
+const FEWEST_OF_GROUP: i64 = 4;
 
 /// Ranks of tensors that may be blocked: images of one to three spatial axes.
 const IMAGE_RANKS: RangeInclusive<usize> = 3..=5;
@@ -152,6 +159,7 @@ pub(crate) fn choose(
     groups: &[Group],
     block: Option<i64>,
     plain: &[String],
+    has_tiles: bool,
 ) -> Vec<Choice> {
     let Some(block) = block else {
         return groups.iter().map(|_| Choice::plain()).collect();
@@ -162,6 +170,7 @@ pub(crate) fn choose(
         blocked: Layout::Blocked { block },
         block,
         plain,
+        has_tiles,
         homes: HashMap::new(),
     };
     groups.iter().map(|g| chooser.group(g)).collect()
@@ -174,6 +183,8 @@ struct Chooser<'a> {
     block: i64,
     /// Names of nodes whose groups stay plain.
     plain: &'a [String],
+    /// Whether the target multiplies whole tiles.
+    has_tiles: bool,
     /// The layout that values are written in, where it is not plain.
     homes: HashMap<ValueId, Layout>,
 }
@@ -266,8 +277,8 @@ impl Chooser<'_> {
                 }
             }
             Op::Transpose(_) if swaps_batch(&node.op) && self.home(x) == self.blocked => Choice {
-                output: Layout::Plain,
                 reads: HashMap::from([(x, self.blocked)]),
+                ..Choice::plain()
             },
             op if is_elementwise(op) => self.elementwise(group),
             _ => Choice::plain(),
@@ -291,6 +302,7 @@ impl Chooser<'_> {
         Choice {
             output: self.blocked,
             reads,
+            fills_groups: false,
         }
     }
 
@@ -334,11 +346,21 @@ impl Chooser<'_> {
         let few = maps as i64 * MOST_EMPTY <= self.block;
         if float && few && c.groups == 1 && self.home(x) == self.blocked {
             return Choice {
-                output: Layout::Plain,
                 reads: HashMap::from([(x, self.blocked)]),
+                ..Choice::plain()
             };
         }
-        self.products(group, x, c.groups)
+        let halves = self.model[x].dtype() == DType::BF16;
+        let fills_groups = match grouping {
+            Some(Grouping::Narrow { depth, maps }) => {
+                self.has_tiles && halves && depth == maps && depth >= FEWEST_OF_GROUP
+            }
+            _ => false,
+        };
+        Choice {
+            fills_groups,
+            ..self.products(group, x, c.groups)
+        }
     }
 
     /// Of a convolution over the batch. Both images are read in blocks of channels: vectors

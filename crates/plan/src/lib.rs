@@ -366,7 +366,10 @@ impl Grouped {
             LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
         };
         let groups = attention::fuse(&self.model, &self.groups, target);
-        let choose = |groups: &[Group]| layout::choose(&self.model, groups, block, &options.plain);
+        let has_tiles = target.tile_dot.is_some();
+        let choose = |groups: &[Group]| {
+            layout::choose(&self.model, groups, block, &options.plain, has_tiles)
+        };
         let groups = moves::fuse(
             &self.model,
             &groups,

@@ -86,6 +86,9 @@ pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) ->
             let channels = [env.operand_shape(0)[1], env.shape[1]].map(|n| n as usize);
             match Grouping::of(c.groups, channels[0], channels[1], block) {
                 Some(Grouping::Depthwise) => depthwise_blocked(env, b, c, (block, outside)),
+                Some(Grouping::Narrow { depth, .. }) if env.fills_groups => {
+                    filled_blocks(env, b, c, (block, depth, outside))
+                }
                 Some(Grouping::Narrow { depth, maps }) => {
                     let lanes = NarrowGroups { block, depth, maps };
                     narrow_blocked(env, b, c, (lanes, outside))
@@ -291,6 +294,43 @@ fn narrow_blocked(
             let weight = w.at([&[k], t].concat());
             let weight = weight_factor(env, known, weight);
             image_factor(env, inside, value, outside) * weight
+        },
+    );
+    with_bias(env, b, acc, &axes)
+}
+
+/// main [n, ko, spatial.., ki] = sum over co, kernel axes, ci, of one block of channels, which the
+/// groups of the maps `ko` have: weights of other groups' channels are 0.
+fn filled_blocks(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    c: &Conv,
+    (block, depth, outside): (i64, i64, i64),
+) -> BufferId {
+    let windows = windows(env, c);
+    let rank = windows.len();
+    let axes = env.named_axes(image::blocked_maps(rank));
+    let (x, w) = (env.operand(0), env.operand(1));
+    let maps = env.shape[1];
+    let reduce = channel_sums(x, block, taps(&windows));
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Sum,
+        |o, t| {
+            let (lane, channel) = (&o[2 + rank], &t[1 + rank]);
+            let k = &o[1] * block + lane;
+            let (at, inside) = pixel(&windows, &o[2..], &t[1..]);
+            let value = x.at_block(&o[0], &(&o[1] + &t[0]), at, channel);
+            let group = |e: &Expr| e.clone().floor_div(depth);
+            let mut known = vec![group(lane).equals(group(channel))];
+            if maps % block != 0 {
+                known.push(k.clone().lt(maps));
+            }
+            let own = channel.clone().floor_mod(depth);
+            let weight = w.at([&[k, own], &t[1..1 + rank]].concat());
+            image_factor(env, inside, value, outside) * weight_factor(env, known, weight)
         },
     );
     with_bias(env, b, acc, &axes)

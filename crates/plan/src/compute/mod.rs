@@ -353,6 +353,7 @@ struct Env<'a> {
     /// Position of the result among the anchor's outputs.
     output: usize,
     layout: Layout,
+    fills_groups: bool,
     /// Logical shape of the result; that of a reduction to a scalar is [1].
     shape: Vec<i64>,
     dtype: DType,
@@ -382,6 +383,7 @@ impl<'a> Env<'a> {
             node,
             output,
             layout: choice.output,
+            fills_groups: choice.fills_groups,
             shape,
             dtype: model[result].dtype(),
             accesses: declared.accesses,

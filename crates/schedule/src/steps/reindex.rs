@@ -14,7 +14,7 @@ use crate::nest::{
 };
 use crate::steps::{block_named, buffer_named};
 use ir::region::program_ranges;
-use ir::{BlockId, Buffer, BufferId, Expr, ExprKind, Iter, Node, Program, Role, Scope};
+use ir::{BlockId, Buffer, BufferId, DType, Expr, ExprKind, Iter, Node, Program, Role, Scope};
 
 pub(crate) const STEP: &str = "reindex";
 
@@ -76,12 +76,18 @@ fn loads(e: &Expr, source: BufferId) -> bool {
     e.any(&|e| matches!(e.kind(), ExprKind::Load(b, _) if *b == source))
 }
 
-/// Distinct loads of `source`, each with the guard round it.
+/// Distinct loads of `source`, each with the guard round it. What is 0 where the guard fails may be
+/// converted inside of it.
 fn find(e: &Expr, source: BufferId, found: &mut Vec<Expr>) {
     let is_load = |e: &Expr| matches!(e.kind(), ExprKind::Load(b, _) if *b == source);
     let whole = match e.kind() {
         ExprKind::Select(test, a, b) => {
-            is_load(a) && !loads(test, source) && b.as_float().is_some()
+            let is_converted = match a.kind() {
+                ExprKind::Cast(_, a) => is_load(a) && b.as_float() == Some(0.0),
+                _ => false,
+            };
+            let is_read = is_load(a) && b.as_float().is_some();
+            (is_read || is_converted) && !loads(test, source)
         }
         _ => is_load(e),
     };
@@ -96,7 +102,19 @@ fn find(e: &Expr, source: BufferId, found: &mut Vec<Expr>) {
     }
 }
 
+/// An operand as it is stored, and what the loads of it are converted to: 0 of either type is 0.
+fn stored(p: &Program, operand: &Expr) -> (Expr, Option<DType>) {
+    if let ExprKind::Select(test, value, _) = operand.kind()
+        && let ExprKind::Cast(to, load) = value.kind()
+    {
+        let zero = Expr::constant(0.0, load.dtype(p));
+        return (Expr::select(test, load, zero), Some(*to));
+    }
+    (operand.clone(), None)
+}
+
 fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) -> BlockId {
+    let (kept, converted) = stored(p, operand);
     let used = |i: &&Iter| operand.uses_var(i.var);
     let iters: Vec<Iter> = p.block(b).iters.iter().filter(used).cloned().collect();
     let name = live_name(p, &format!("{}.reindex", p.buffer(source).name));
@@ -104,7 +122,7 @@ fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) -> Bloc
         .iter()
         .map(|i| (p.var(i.var).name.clone(), i.extent))
         .collect();
-    let dtype = operand.dtype(p);
+    let dtype = kept.dtype(p);
     let gathered = p.add_buffer(Buffer {
         name: name.clone(),
         dtype,
@@ -118,7 +136,7 @@ fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) -> Bloc
             let i = iters.iter().position(|i| i.var == v)?;
             Some(at[i].clone())
         };
-        (at.to_vec(), operand.substitute(&own))
+        (at.to_vec(), kept.substitute(&own))
     });
     let mut r = program_ranges(p);
     for i in &p.block(copier).iters {
@@ -129,6 +147,10 @@ fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) -> Bloc
     p.block_mut(copier).writes[0].value = value;
     let at: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
     let load = Expr::load(gathered, at);
+    let load = match converted {
+        Some(to) => load.cast(to),
+        None => load,
+    };
     p.block_mut(b)
         .map_statement(|e| e.rewrite(&mut |e| (e == operand).then(|| load.clone())));
     let outermost = path(p, Node::Block(b)).first().copied();

@@ -88,6 +88,28 @@ fn convolutions() {
     ]);
 }
 
+/// In groups of whole blocks of channels, of two blocks, and of parts of one: lines of odd numbers of
+/// pixels, borders, steps of two, several images, and a last block that groups do not fill.
+const IN_GROUPS: [&str; 8] = [
+    "op:grouped_conv2d(c=48,h=9,w=13,k=48,r=3,s=3,groups=3,bias=yes,activation=relu)",
+    "op:grouped_conv2d(n=2,c=32,h=15,w=14,k=32,r=3,s=3,groups=2,stride=2,bias=yes)",
+    "op:grouped_conv2d(c=64,h=7,w=7,k=64,r=3,s=3,groups=2,activation=relu)",
+    "op:grouped_conv2d(c=64,h=11,w=19,k=128,r=3,s=3,groups=2,stride=2,bias=yes)",
+    "op:grouped_conv2d(c=64,h=5,w=9,k=64,r=1,s=1,pad=0,groups=4)",
+    "op:grouped_conv2d(n=2,c=40,h=9,w=13,k=40,r=3,s=3,groups=5,bias=yes,activation=relu)",
+    "op:grouped_conv2d(c=32,h=14,w=15,k=32,r=3,s=3,groups=8,stride=2)",
+    "op:grouped_conv2d(c=32,h=7,w=7,k=32,r=3,s=3,groups=4,pad=0)",
+];
+
+#[test]
+fn convolutions_in_groups() {
+    for name in IN_GROUPS {
+        let judge = Judge::with_precision(name, Precision::Bf16);
+        settings().iter().for_each(|s| judge.defaults(s));
+    }
+    of_halves(&IN_GROUPS[..6]);
+}
+
 #[test]
 fn products() {
     of_halves(&[

@@ -194,10 +194,34 @@ fn bordered(program: &Program, block: BlockId) -> Option<BufferId> {
     factor_load(inner).filter(|_| guarded).map(|(b, _)| b)
 }
 
+/// Blocks of maps, one after the other, that a convolution sums the same channels for, of which
+/// it reads the block `channels`.
+fn maps_of_group(program: &Program, block: BlockId, channels: &Expr, maps: &AxisLoop) -> i64 {
+    let mut iters = program.block(block).iters.iter();
+    let Some(map) = iters.find(|i| program.var(i.var).name == maps.axis) else {
+        return maps.extent;
+    };
+    let is_map = |e: &Expr| *e == Expr::var(map.var);
+    if !channels.any(&is_map) {
+        return maps.extent;
+    }
+    let mut found = 1;
+    channels.visit(&mut |e| {
+        if let ExprKind::Binary(BinaryOp::FloorDiv, a, by) = e.kind()
+            && is_map(a)
+        {
+            found = by.as_int().unwrap_or(1);
+        }
+    });
+    found
+}
+
 /// A convolution of blocked images.
 struct Convolution<'a> {
     batch: LoopId,
     maps: &'a AxisLoop,
+    /// Blocks of maps, one after the other, that sum the same channels: those of a group.
+    maps_of_group: i64,
     /// Absent of images of one line.
     y: Option<&'a AxisLoop>,
     x: &'a AxisLoop,
@@ -216,6 +240,8 @@ struct Convolution<'a> {
     neighbours: Option<i64>,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
+    /// Whether blocks hold several groups, and weights between them are 0.
+    fills_groups: bool,
     /// The image, if it is not 0 outside of its borders.
     bordered: Option<BufferId>,
 }
@@ -369,6 +395,8 @@ impl DotSum<'_> {
             let by = Affine::of(&at[1 + spatial])?.coefficient(var);
             (by == 1).then_some(tap.extent)
         });
+        let read = &loads.iter().find(|(b, _)| *b == image)?.1;
+        let maps_of_group = maps_of_group(program, n.block, &read[1], maps);
         let pixels: i64 = program.buffer(image).shape[2..2 + spatial].iter().product();
         let taps = [image::TAP_ROW, image::TAP_COLUMN];
         let taps = || taps[2 - spatial..].iter().map(|t| n.axis(*t));
@@ -378,10 +406,14 @@ impl DotSum<'_> {
             return None;
         }
         let shape = &program.buffer(weights).shape;
+        let of_weights = &loads.iter().find(|(b, _)| *b == weights)?.1;
+        let fills_groups =
+            of_weights[1].any(&|e| matches!(e.kind(), ExprKind::Binary(BinaryOp::FloorMod, ..)));
         let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
             batch: batch.id,
             maps,
+            maps_of_group,
             y,
             x,
             lane,
@@ -394,6 +426,7 @@ impl DotSum<'_> {
             neighbours,
             is_one_tap: taps().flatten().all(|t| t.extent == 1),
             is_padded,
+            fills_groups,
             bordered,
         })
     }
@@ -459,6 +492,14 @@ impl DotSum<'_> {
     fn pack_weights(&self, d: &mut Draft, c: &Convolution, groups: i64) -> Written<()> {
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
         let taps = c.taps.len();
+        if c.fills_groups {
+            // By blocks of maps, their lanes, taps and channels.
+            let whole = d.reindex(self.main.block, c.weights)?;
+            let terms = [(2 + taps, Arg::Lit(self.dot.terms))];
+            let of_taps: Vec<usize> = (2..2 + taps).collect();
+            let order = [&[0], &of_taps[..], &[2 + taps, 1, 3 + taps]].concat();
+            return d.lay_out(d.output(whole), &terms, &order);
+        }
         let order = [&[0, 2], &(4..4 + taps).collect::<Vec<_>>()[..], &[1, 3]].concat();
         let weights = if c.is_padded {
             let whole = d.surround(self.main.block, c.weights)?;
@@ -487,7 +528,10 @@ impl DotSum<'_> {
         let whole = |n: i64| move |t: &i64| n % t == 0 || n > 4 * t;
         let columns: Vec<i64> = (1..=width.min(most)).filter(whole(width)).collect();
         let lines: Vec<i64> = (1..=height.min(MOST_LINES)).filter(whole(height)).collect();
-        let (k, x) = self.best(&blocks, &columns, [maps, width]);
+        // Those of several groups share no pixel.
+        let of_group = |k: &i64| c.maps_of_group % k == 0;
+        let shared: Vec<i64> = blocks.iter().copied().filter(of_group).collect();
+        let (k, x) = self.best(&shared, &columns, [maps, width]);
         // Short lines leave registers for several.
         let fits = |y: &&i64| height % **y == 0 && self.registers.fit(**y * x, k);
         let y = lines.iter().rev().find(fits);

@@ -24,9 +24,10 @@ const FEW_ROWS: i64 = 4;
 /// Steps of a sum from which tiles are offered: of fewer most of a tile is unused.
 const FEWEST_STEPS: i64 = 4;
 
-/// Maps for which a copy of an image pays that fills tiles: by an estimate from bandwidths a tile of 16
-/// pixels takes 100 cycles to copy, and half of the products less save 16 for each 16 maps. Not
-/// measured apart.
+/// Cycles in which a tile of 16 pixels is copied: an estimate from bandwidths.
+const COPY: i64 = 100;
+/// Maps for which a copy of an image pays that fills tiles: half of the products less save 16 cycles for
+/// each 16 maps. Not measured apart.
 const MANY_MAPS: i64 = 256;
 
 /// How many times fewer cycles all pixels of an image together have to take than lines one by one:
@@ -310,7 +311,7 @@ impl Tiles<'_> {
     /// those whose channels are summed so often that full tiles gain more than the copy takes.
     /// Short lines fill a part of a tile only; all lines of an image fill all but the last.
     pub fn ways(&self, program: &Program, c: &Convolution) -> Vec<Rows> {
-        let maps = c.maps.extent * c.lane.extent;
+        let maps = c.maps_of_group * c.lane.extent;
         let has_border = guarded(program, self.sum.main.block, c.weights).is_some();
         let is_alone = !has_border && c.is_one_tap && !c.steps_over;
         let lines = match () {
@@ -331,7 +332,9 @@ impl Tiles<'_> {
         let steps = self.block_steps(c);
         let in_lines = height * self.cycles(c.x.extent, steps * self.grouped(c));
         let in_image = self.cycles(pixels, steps * self.grouped(c));
-        match in_image as f64 * SHORT_LINES < in_lines as f64 {
+        let saved = (in_lines - in_image) * c.maps_of_group;
+        let is_saved = saved * self.dot.rows() > pixels * COPY;
+        match in_image as f64 * SHORT_LINES < in_lines as f64 && (is_alone || is_saved) {
             true => [image, lines].concat(),
             false => [lines, image].concat(),
         }
@@ -463,7 +466,7 @@ impl Tiles<'_> {
         let count = y.extent * c.x.extent;
         let steps = groups * self.block_steps(c);
         let rows = self.rows(count, steps);
-        let (r, k) = self.sums((count + rows - 1) / rows, c.maps.extent);
+        let (r, k) = self.sums((count + rows - 1) / rows, c.maps_of_group);
         let rows = d.choose("rows", &self.row_options(count), rows);
         let tiles = d.choose("row_tiles", &[1, 2, 3, 4], r);
         let blocks: Vec<i64> = (1..=4).filter(|k| c.maps.extent % k == 0).collect();
@@ -519,7 +522,10 @@ impl Tiles<'_> {
         let steps = groups * self.block_steps(c) * self.taps_in_tile(c);
         let pixels = self.rows(width, steps);
         let in_line = (width + pixels - 1) / pixels;
-        let (rows, k) = self.sums(in_line.max(if height % 2 == 0 { 2 } else { 1 }), maps);
+        let (rows, k) = self.sums(
+            in_line.max(if height % 2 == 0 { 2 } else { 1 }),
+            c.maps_of_group,
+        );
         let (tiles, lines) = match in_line % rows {
             0 => (rows, 1),
             _ => (1, rows),
