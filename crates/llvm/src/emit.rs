@@ -7,10 +7,10 @@
 //! pointer, which is what lets LLVM keep values in registers across stores.
 
 use crate::debug::DebugInfo;
-use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
+use crate::raw::{BasicBlock, Builder, Cmp, ESTIMATES, Op, Type, Value};
 use crate::tiles::{Region, Tiles};
 use crate::value::Scope;
-use ir::{BufferId, CpuTarget, VarId};
+use ir::{BufferId, CpuTarget, Isa, VarId};
 use lower::flat::{
     AccessId, BufferPlace, Code, FlatLoop, FlatLoopId, LaneOffsets, LanePattern, Stmt, Store,
     lane_parts,
@@ -227,6 +227,11 @@ impl<'a> Emitter<'a> {
         let width = self.target.vector_bits.max(128).to_string();
         self.b
             .add_string_attribute(f, "prefer-vector-width", &width);
+        // Its estimates have 14 bits, so that one step suffices; those of AVX2 have 12.
+        if self.target.isa == Isa::X86Avx512 {
+            let (name, value) = ESTIMATES;
+            self.b.add_string_attribute(f, name, value);
+        }
         // The name decides the order of instructions. The target machine's level
         // and features decide which instructions there are: LLVM applies them
         // after what the name implies.

@@ -291,19 +291,16 @@ pub fn log(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     m.select(defined, y, m.c(f64::NAN))
 }
 
-/// Below 0.625 a polynomial for `f32`, and Lambert's continued fraction; 1 - 2 / (e^2x + 1) above.
+/// Below 0.625 Lambert's continued fraction, 1 - 2 / (e^2x + 1) above; of `f32` one fraction.
 pub fn tanh(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    if d == DType::F32 {
+        return fraction(e, x, &TANH_F32);
+    }
     let m = Math::new(e, x, d);
     let z = m.mul(x, x);
-    let part = match d {
-        DType::F32 => m.poly(m.scaled(z, 0.0, 0.625 * 0.625), &TANH_F32),
-        _ => {
-            let numerator = m.poly(z, &[34_459_425.0, 4_729_725.0, 135_135.0, 990.0, 1.0]);
-            let all = [34_459_425.0, 16_216_200.0, 945_945.0, 13_860.0, 45.0];
-            m.div(numerator, m.poly(z, &all))
-        }
-    };
-    let small = m.mul(x, part);
+    let numerator = m.poly(z, &[34_459_425.0, 4_729_725.0, 135_135.0, 990.0, 1.0]);
+    let all = [34_459_425.0, 16_216_200.0, 945_945.0, 13_860.0, 45.0];
+    let small = m.mul(x, m.div(numerator, m.poly(z, &all)));
     let a = m.abs(x);
     let doubled = exp(e, m.add(a, a), d);
     let large = m.sub(m.c(1.0), m.div(m.c(2.0), m.add(doubled, m.c(1.0))));
@@ -311,31 +308,62 @@ pub fn tanh(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     m.select(is_small, small, m.copysign(large, x))
 }
 
-// Printed by erf_coefficients.py; variables scaled to [-1, 1].
-const TANH_F32: [f64; 6] = [
-    0.9396094952018796,
-    -0.05602212850385833,
-    0.0040483584830970365,
-    -0.00029648549031018506,
-    2.1920489050142322e-5,
-    -1.60785452566851e-6,
-];
-const ERF_NEAR_F32: [f64; 6] = [
-    0.9654687770939904,
-    -0.14053609137964287,
-    0.01985180518382264,
-    -0.002285443142860828,
-    0.000219359191340196,
-    -1.7650187079591244e-5,
-];
-const ERF_FAR_F32: [f64; 6] = [
-    8.35155521927785,
-    8.867521586004031,
-    2.4286500076450173,
-    0.052333259414480915,
-    0.0013895637222947055,
-    0.012134348703260923,
-];
+/// An odd function of `f32` between -1 and 1: x P(x^2) / Q(x^2) up to `last`, 1 from there.
+struct Fraction {
+    last: f64,
+    numerator: &'static [f64],
+    denominator: &'static [f64],
+}
+
+/// Coefficients are positive, so that no digits cancel; the result rounds beyond 1 nowhere.
+fn fraction(e: &Emitter<'_>, x: Value, f: &Fraction) -> Value {
+    let m = Math::new(e, x, DType::F32);
+    let a = m.at_most(m.abs(x), f.last);
+    let z = m.mul(a, a);
+    let numerator = m.mul(a, m.poly(z, f.numerator));
+    let denominator = m.poly(z, f.denominator);
+    let quotient = e.b.quotient_of_normals(numerator, denominator);
+    m.copysign(m.at_most(quotient, 1.0), x)
+}
+
+// Printed by erf_coefficients.py.
+const TANH_F32: Fraction = Fraction {
+    last: 9.02,
+    numerator: &[
+        0.9999999790419326,
+        0.13379736287386745,
+        0.003494055841014568,
+        2.0583810697039152e-5,
+        1.3319488965178413e-8,
+    ],
+    denominator: &[
+        1.0,
+        0.46713051549191476,
+        0.02587115548485487,
+        0.0003283126750147818,
+        7.762198483172152e-7,
+    ],
+};
+const ERF_F32: Fraction = Fraction {
+    last: 3.92,
+    numerator: &[
+        1.128379146164818,
+        0.19040686109971278,
+        0.05274868305326396,
+        0.0037656078045510597,
+        0.0002848780325565572,
+        2.0500258328213267e-6,
+    ],
+    denominator: &[
+        1.0,
+        0.5020764286204517,
+        0.1141091905783948,
+        0.014969203047719539,
+        0.0011625248590375733,
+        3.80908319299957e-5,
+    ],
+};
+/// Of variables scaled to [-1, 1], as those below.
 const ERF_SMALL: [f64; 15] = [
     0.9654687386698676,
     -0.14053608902271675,
@@ -377,30 +405,20 @@ const ERF_TAIL_F64: [f64; 21] = [
     -2.1132022491022756e-10,
 ];
 
-/// x * P(x^2) up to 1; 1 from where erfc vanishes. Between, 1 - e^(-x^2) Q(1 / (1 + x/2)), or for `f32`, whose digits
-/// are few enough for a polynomial of -ln erfc, 1 - e^-Q(x): without a division.
+/// x * P(x^2) up to 1; 1 from where erfc vanishes; 1 - e^(-x^2) Q(1 / (1 + x/2)) between. Of `f32` one fraction.
 pub fn erf(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    if d == DType::F32 {
+        return fraction(e, x, &ERF_F32);
+    }
     let m = Math::new(e, x, d);
-    let last = if d == DType::F32 { 4.2 } else { 6.0 };
+    let last = 6.0;
     let a = m.at_most(m.abs(x), last);
     let z = m.mul(x, x);
     let u = m.sub(m.add(z, z), m.c(1.0));
-    let small: &[f64] = match d {
-        DType::F32 => &ERF_NEAR_F32,
-        _ => &ERF_SMALL,
-    };
-    let near = m.mul(x, m.poly(u, small));
-    let complement = match d {
-        DType::F32 => {
-            let u = m.scaled(a, 1.0, last);
-            m.power(e.b.fneg(m.poly(u, &ERF_FAR_F32)))
-        }
-        _ => {
-            let t = m.div(m.c(1.0), m.add(m.c(1.0), m.mul(m.c(0.5), a)));
-            let u = m.scaled(t, 1.0 / (1.0 + last / 2.0), 1.0 / 1.5);
-            m.mul(m.power(e.b.fneg(m.mul(a, a))), m.poly(u, &ERF_TAIL_F64))
-        }
-    };
+    let near = m.mul(x, m.poly(u, &ERF_SMALL));
+    let t = m.div(m.c(1.0), m.add(m.c(1.0), m.mul(m.c(0.5), a)));
+    let u = m.scaled(t, 1.0 / (1.0 + last / 2.0), 1.0 / 1.5);
+    let complement = m.mul(m.power(e.b.fneg(m.mul(a, a))), m.poly(u, &ERF_TAIL_F64));
     let far = m.copysign(m.sub(m.c(1.0), complement), x);
     // NaN is near.
     let is_far = e.b.cmp(Cmp::FOle, m.c(1.0), a);

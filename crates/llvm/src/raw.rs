@@ -81,6 +81,13 @@ pub struct Builder {
 const CONTRACT: u32 = 1 << 5;
 /// `LLVMFastMathNoSignedZeros`.
 const NO_SIGNED_ZEROS: u32 = 1 << 3;
+/// `LLVMFastMathNoInfs`.
+const NO_INFINITIES: u32 = 1 << 2;
+/// `LLVMFastMathAllowReciprocal`.
+const ALLOW_RECIPROCAL: u32 = 1 << 4;
+/// The attribute of a function whose quotients may be made of estimates, and which may: of vectors, after one step of
+/// Newton's method.
+pub const ESTIMATES: (&str, &str) = ("reciprocal-estimates", "vec-divf:1");
 const NAME: *const i8 = c"".as_ptr();
 
 fn cstr(s: &str) -> CString {
@@ -241,6 +248,19 @@ impl Builder {
     pub fn rounded_product(&self, a: Value, b: Value) -> Value {
         // SAFETY: floats of one type.
         unsafe { c::LLVMBuildFMul(self.builder, a, b, NAME) }
+    }
+
+    /// A quotient of floats neither of which is infinite and of which the divisor is a normal number: the processor's
+    /// estimate of a reciprocal, made exact to the last digits, may be it (see [`ESTIMATES`]).
+    pub fn quotient_of_normals(&self, a: Value, b: Value) -> Value {
+        // SAFETY: floats of one type; constants fold to non-instructions, which are left alone.
+        unsafe {
+            let v = c::LLVMBuildFDiv(self.builder, a, b, NAME);
+            if !c::LLVMIsAInstruction(v).is_null() {
+                c::LLVMSetFastMathFlags(v, ALLOW_RECIPROCAL | NO_INFINITIES | CONTRACT);
+            }
+            v
+        }
     }
 
     fn allow_contraction(&self, v: Value) {
