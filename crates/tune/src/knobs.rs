@@ -382,9 +382,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "cold-rule",
-        kind: "neighbours=N or above=N",
+        kind: "neighbours=N, above=N or best=N",
         default: "above=1",
-        doc: "With --filter cold and a network that was trained before: what is dropped. neighbours=8: candidates of whose ten nearest known ones eight are cold or failed, as in Trimmer; above=1: candidates whose predicted logarithm of time is so many deviations above that of the fastest answer. What is kept is measured in the order of its predictions",
+        doc: "With --filter cold and a network that was trained before: what is dropped. neighbours=8: candidates of whose ten nearest known ones eight are cold or failed, as in Trimmer; above=1: candidates whose predicted logarithm of time is so many deviations above that of the fastest answer; best=8: of each eight all but the one that is predicted to be the fastest. What is kept is measured in the order of its predictions",
         source: "ADR 0041",
         affects_code: false,
     },

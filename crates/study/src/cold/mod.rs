@@ -46,8 +46,15 @@ impl Rule {
     fn look_s(&self, table: &Table) -> f64 {
         match self {
             Rule::None | Rule::Chance(_) | Rule::Oracle => 0.0,
-            Rule::Ordered(_) | Rule::Cold(ColdRule::Above(_)) => table.look_s,
+            Rule::Ordered(_) | Rule::Cold(ColdRule::Above(_) | ColdRule::Best(_)) => table.look_s,
             Rule::Cold(ColdRule::Neighbours(_)) => table.look_s + table.nearest_s,
+        }
+    }
+
+    fn pool(&self) -> usize {
+        match self {
+            Rule::Cold(rule) => rule.pool(),
+            _ => 1,
         }
     }
 }

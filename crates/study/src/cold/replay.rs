@@ -194,6 +194,7 @@ impl<'a> Judge<'a> {
                 Judge::Neighbours(*least, rows.zip(bad).collect())
             }
             Rule::Cold(ColdRule::Above(most)) => Judge::Promise(*most, promise()),
+            Rule::Cold(ColdRule::Best(_)) => Judge::Promise(f64::INFINITY, promise()),
         })
     }
 
@@ -260,9 +261,12 @@ pub fn search(table: &Table, strategy: &str, rule: &Rule, seed: u64) -> Result<S
             if batch.len() == BATCH {
                 break;
             }
-            for row in s.ask(BATCH - batch.len()) {
-                s.spent += rule.look_s(table);
-                match judge.drops(&table.rows[row], &mut rng) {
+            let mut asked = s.ask((BATCH - batch.len()) * rule.pool());
+            s.spent += rule.look_s(table) * asked.len() as f64;
+            judge.sort(&table.rows, &mut asked);
+            let most = asked.len().div_ceil(rule.pool());
+            for (place, row) in asked.into_iter().enumerate() {
+                match place >= most || judge.drops(&table.rows[row], &mut rng) {
                     true => {
                         s.tell(row, &skipped, None);
                         dropped.push(row);

@@ -243,6 +243,26 @@ impl Known {
     }
 }
 
+/// Of each `pool` that are kept, the one with the least score.
+fn best_of(pool: usize, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+    if pool == 1 {
+        return verdicts;
+    }
+    let score = |v: &Verdict| match v {
+        Verdict::Keep { score } => *score,
+        Verdict::Drop { .. } => f64::INFINITY,
+    };
+    let mut order: Vec<usize> = (0..verdicts.len()).collect();
+    order.sort_by(|a, b| score(&verdicts[*a]).total_cmp(&score(&verdicts[*b])));
+    for (place, at) in order.into_iter().enumerate() {
+        if place >= verdicts.len().div_ceil(pool) {
+            let why = format!("place {} of {} predictions", place + 1, verdicts.len());
+            verdicts[at] = Verdict::Drop { why };
+        }
+    }
+    verdicts
+}
+
 /// The names of a candidate's nearest known ones, if at least so many of them are bad.
 fn bad_neighbours(placing: &Placing, places: &[Place], at: &[f64], least: usize) -> Option<String> {
     let before: &[Place] = match placing {
@@ -341,6 +361,10 @@ impl Cold {
             (Some((trained, facts)), ColdRule::Above(most)) => {
                 Some(Known::predicted((trained, facts), told, space, most))
             }
+            (Some((trained, facts)), ColdRule::Best(_)) => {
+                let most = f64::INFINITY;
+                Some(Known::predicted((trained, facts), told, space, most))
+            }
             (Some((trained, facts)), ColdRule::Neighbours(least_bad)) => {
                 let placing = Placing::Trained(trained.clone(), facts.clone());
                 Known::placed(placing, told, space, least_bad)
@@ -390,6 +414,11 @@ impl Filter for Cold {
         Form::Point
     }
 
+    fn pool(&self) -> usize {
+        // Without a network of other tasks nothing is predicted.
+        self.trained.as_ref().map_or(1, |_| self.rule.pool())
+    }
+
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         self.learn(context.space);
         let looks = self.looks();
@@ -400,7 +429,8 @@ impl Filter for Cold {
                 k.judge(&t.point, context.space, looked)
             })
         };
-        trials.iter().map(one).collect()
+        let verdicts = trials.iter().map(one).collect();
+        best_of(self.pool(), verdicts)
     }
 
     fn tell(&mut self, told: &Told<'_>) {
@@ -463,6 +493,20 @@ mod tests {
         // What failed has no cost, and is near what failed by its sketch and decisions alone.
         let mut failed = told(costs[1]);
         assert!(dropped(&mut failed, 0) <= 4);
+    }
+
+    #[test]
+    fn of_each_pool_the_candidate_with_the_least_score_is_kept() {
+        let kept = |pool: usize, scores: &[f64]| -> Vec<usize> {
+            let verdicts = scores.iter().map(|score| Verdict::Keep { score: *score });
+            let verdicts = best_of(pool, verdicts.collect());
+            let is_kept = |at: &usize| matches!(verdicts[*at], Verdict::Keep { .. });
+            (0..scores.len()).filter(is_kept).collect()
+        };
+        assert_eq!(kept(4, &[3.0, 1.0, 2.0, 4.0, 0.5, 6.0, 7.0, 8.0]), [1, 4]);
+        // A part of a pool is one.
+        assert_eq!(kept(4, &[3.0, 1.0, 2.0, 4.0, 0.5]), [1, 4]);
+        assert_eq!(kept(1, &[3.0, 1.0]), [0, 1]);
     }
 
     #[test]

@@ -59,6 +59,11 @@ pub trait Filter {
         None
     }
 
+    /// Of how many points each that goes on is chosen, if the filter takes points. So many are asked for.
+    fn pool(&self) -> usize {
+        1
+    }
+
     /// One verdict a trial, in their order.
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict>;
 

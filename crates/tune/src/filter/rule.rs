@@ -12,7 +12,12 @@ pub enum ColdRule {
     Neighbours(usize),
     /// If the logarithm of its latency is predicted to be so many deviations above that of the fastest answer.
     Above(f64),
+    /// If it is not predicted to be the fastest of so many.
+    Best(usize),
 }
+
+/// Candidates that one is chosen from, at most.
+const MOST_OF_POOL: usize = 64;
 
 impl ColdRule {
     /// Trimmer's rule, as it does best here.
@@ -23,7 +28,15 @@ impl ColdRule {
     pub fn looks(self) -> f64 {
         match self {
             ColdRule::Neighbours(_) => Cold::LOOKS,
-            ColdRule::Above(_) => 0.99,
+            ColdRule::Above(_) | ColdRule::Best(_) => 0.99,
+        }
+    }
+
+    /// Candidates to ask for, for each that is to be measured.
+    pub fn pool(self) -> usize {
+        match self {
+            ColdRule::Neighbours(_) | ColdRule::Above(_) => 1,
+            ColdRule::Best(n) => n,
         }
     }
 
@@ -35,14 +48,18 @@ impl ColdRule {
         let rule = match text.split_once('=') {
             Some(("neighbours", n)) => n.parse().ok().map(ColdRule::Neighbours),
             Some(("above", n)) => n.parse().ok().map(ColdRule::Above),
+            Some(("best", n)) => n.parse().ok().map(ColdRule::Best),
             _ => None,
         };
         let allowed = rule.filter(|rule| match rule {
             ColdRule::Neighbours(n) => (1..=NEAREST).contains(n),
             ColdRule::Above(n) => n.is_finite(),
+            ColdRule::Best(n) => (2..=MOST_OF_POOL).contains(n),
         });
         allowed.ok_or_else(|| {
-            format!("use neighbours=N with an N of 1 to {NEAREST}, or above=N with a number")
+            format!(
+                "use neighbours=N with an N of 1 to {NEAREST}, above=N with a number, or best=N with an N of 2 to {MOST_OF_POOL}"
+            )
         })
     }
 }
@@ -52,6 +69,7 @@ impl fmt::Display for ColdRule {
         match self {
             ColdRule::Neighbours(n) => write!(f, "neighbours={n}"),
             ColdRule::Above(n) => write!(f, "above={n}"),
+            ColdRule::Best(n) => write!(f, "best={n}"),
         }
     }
 }
@@ -62,7 +80,11 @@ mod tests {
 
     #[test]
     fn rules_are_read_back_and_others_are_refused() {
-        for rule in [ColdRule::NEIGHBOURS, ColdRule::Above(-0.5)] {
+        for rule in [
+            ColdRule::NEIGHBOURS,
+            ColdRule::Above(-0.5),
+            ColdRule::Best(8),
+        ] {
             assert_eq!(ColdRule::parse(&rule.to_string()), Ok(rule));
         }
         for text in [
@@ -72,6 +94,8 @@ mod tests {
             "above=nan",
             "cold",
             "below=1",
+            "best=1",
+            "best=65",
         ] {
             assert!(ColdRule::parse(text).is_err(), "{text}");
         }

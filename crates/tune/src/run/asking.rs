@@ -174,7 +174,9 @@ impl Run<'_> {
         for _ in 0..=REFILLS {
             let s = &mut self.searches[search];
             let were_open = !s.open.is_empty();
-            let points = s.ask(missing, self.log.store)?;
+            let filters = s.filters.iter().filter(|f| f.form() == Form::Point);
+            let pool = filters.map(|f| f.pool()).max().unwrap_or(1);
+            let points = s.ask(missing * pool, self.log.store)?;
             asked += points.len();
             if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
                 let drawn = record::event(&s.run_id, &s.key, drawn);
@@ -188,10 +190,11 @@ impl Run<'_> {
             let new: Vec<Trial> = points.into_iter().map(new).collect();
             // Points of several calls may be open, of which each has less than is missing.
             if !were_open {
-                missing = new.len();
+                missing = new.len().div_ceil(pool);
             }
             let passed = self.filter(search, Form::Point, new)?;
-            missing -= passed.len();
+            // Some that a pool dropped may be audited.
+            missing = missing.saturating_sub(passed.len());
             trials.extend(passed);
             if missing == 0 {
                 break;

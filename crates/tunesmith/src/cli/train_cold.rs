@@ -267,7 +267,7 @@ pub fn network(
     let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
     let known = match rule {
         ColdRule::Neighbours(_) => examples(store)?,
-        ColdRule::Above(_) => vec![],
+        ColdRule::Above(_) | ColdRule::Best(_) => vec![],
     };
     let trained = Trained::of_text(&text, &known).map_err(|e| fail(&e))?;
     Ok(Some(Arc::new(trained)))

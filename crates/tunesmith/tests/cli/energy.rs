@@ -188,6 +188,13 @@ fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
     );
     let filtered = run(&["--filter", "cold", "--audit", "0.5", "--trials", "8"]);
     assert_eq!(filtered["funnel"][0]["filter"], "cold");
+    // Of each four that are asked for, three are not measured.
+    let best = ["--filter", "cold", "--cold-rule", "best=4", "--trials", "8"];
+    let search = ["--strategy", "random", "--start", "random", "--seed", "5"];
+    let chosen = run(&[&best[..], &search].concat());
+    let dropped = chosen["funnel"][0]["dropped"].as_u64().unwrap();
+    let measured = chosen["trials"].as_u64().unwrap() + chosen["cached"].as_u64().unwrap();
+    assert!(dropped >= 2 * measured && measured > 0, "{chosen}");
 }
 
 #[test]
