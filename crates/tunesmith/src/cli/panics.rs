@@ -4,8 +4,8 @@ use std::backtrace::Backtrace;
 use std::io::Write;
 use std::panic::{PanicHookInfo, set_hook};
 
-/// How [`tensor::AlignedBytes`] says that there is no memory.
-const NO_MEMORY: &str = "cannot allocate";
+/// How [`tensor::AlignedBytes`], and the standard library of what the system refused, say that there is no memory.
+const NO_MEMORY: [&str; 2] = ["cannot allocate", "Cannot allocate memory"];
 
 /// From here on a panic is an error with advice.
 ///
@@ -25,7 +25,7 @@ fn report(info: &PanicHookInfo<'_>, backtrace: bool) {
     let owned = payload.downcast_ref::<String>().map(String::as_str);
     let said = owned.or_else(|| payload.downcast_ref::<&str>().copied());
     let said = said.unwrap_or("no reason is known");
-    if said.starts_with(NO_MEMORY) {
+    if NO_MEMORY.iter().any(|words| said.contains(words)) {
         say(&format!(
             "error: out of memory: {said}\n  help: raise the limit of memory (`ulimit -v`, or that of a container), or \
              give fewer --threads or a smaller --batch"
