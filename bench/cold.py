@@ -36,7 +36,7 @@ RULES = {
     "chance": ["--filter", "chance", "--chance", "0.875"],
 }
 # Nothing is read off code: what is asked for is random.
-RANDOM = ["--strategy", "random", "--start", "random", "--read-time", "0s", "--threads", "1", "--json"]
+RANDOM = ["--start", "random", "--read-time", "0s", "--threads", "1", "--json"]
 
 
 def main():
@@ -48,6 +48,8 @@ def main():
     collect.add_argument("--operators", type=int, default=80)
     collect.add_argument("--trials", type=int, default=48)
     compare = commands.add_parser("compare", help="tune other operators with and without the filter")
+    compare.add_argument("--strategy", default="random")
+    compare.add_argument("--operators", type=int, default=len(HELD_OUT), help="the first so many")
     compare.add_argument("--rules", default="none,cold", help="of " + ", ".join(RULES))
     compare.add_argument("--seeds", type=int, default=3)
     compare.add_argument("--trials", type=int, default=96)
@@ -60,7 +62,7 @@ def collected(args):
     store = args.out / "known.sqlite"
     for n, operator in enumerate(drawn(args.operators)):
         print(n, operator, flush=True)
-        tune(args, operator, store, ["--trials", str(args.trials), "--seed", str(n)])
+        tune(args, operator, store, ["--strategy", "random", "--trials", str(args.trials), "--seed", str(n)])
     subprocess.run([args.program, "records", "train-cold", "--store", store], check=True)
 
 
@@ -86,7 +88,7 @@ def drawn(count):
 def compared(args):
     rules = args.rules.split(",")
     saved = {rule: [] for rule in rules[1:]}
-    for operator in HELD_OUT:
+    for operator in HELD_OUT[: args.operators]:
         runs = {rule: [run(args, operator, rule, seed) for seed in range(1, args.seeds + 1)] for rule in rules}
         least = min(ns for of in runs.values() for r in of for _, ns in r["answers"])
         joules = {rule: [reached(r, least) for r in of] for rule, of in runs.items()}
@@ -114,7 +116,7 @@ def share(logs):
 
 def run(args, operator, rule, seed):
     """The seconds and nanoseconds of the answers of a run with a new store, and its joules a second under each curve."""
-    options = ["--trials", str(args.trials), "--seed", str(seed), *RULES[rule]]
+    options = ["--strategy", args.strategy, "--trials", str(args.trials), "--seed", str(seed), *RULES[rule]]
     if rule == "cold":
         options += ["--cold-network", args.out / "cold.network"]
     with tempfile.TemporaryDirectory() as folder:

@@ -234,6 +234,12 @@ impl Trained {
         trained
     }
 
+    /// The network that ships with the program (ADR 0041).
+    pub fn shipped() -> Trained {
+        let text = include_str!("../../models/cold.network");
+        Trained::of_text(text, &[]).expect("a network of this version ships with it")
+    }
+
     /// Of a network as [`Trained::text`] gives it.
     ///
     /// # Errors

@@ -235,8 +235,8 @@ fn rules(f: &Figures) -> Result<()> {
     super::print_line("The table is of the tasks held out, if every candidate were looked at.")
 }
 
-/// The network that the filters of a run use: that of the flag, else that beside the store. Only a rule of neighbours looks at what the
-/// store knows.
+/// The network that the filters of a run use: that of the flag, else that beside the store, else the one that ships with the program. Only a
+/// rule of neighbours looks at what the store knows.
 ///
 /// # Errors
 /// If the flag's file cannot be read, a file is no such network, or no filter would use it.
@@ -258,7 +258,7 @@ pub fn network(
     let beside = at.path()?.with_file_name(FILE);
     let path = asked.unwrap_or(&beside);
     if asked.is_none() && !path.exists() {
-        return Ok(None);
+        return Ok(Some(Arc::new(Trained::shipped())));
     }
     let fail = |why: &dyn std::fmt::Display| {
         Error::new(format!("{}: {why}", path.display()))

@@ -212,7 +212,7 @@ fn what_the_filter_cold_saves_is_replayed() {
     let all = p.json(&choosing);
     assert_eq!(all["kind"], json!(["replayed", "modelled"]));
     let compared = all["compared"].as_array().unwrap();
-    let [ten, eight, above, in_order, order, oracle] = &compared[..] else {
+    let [ten, eight, above, in_order, best, order, oracle] = &compared[..] else {
         panic!("{all}")
     };
     let rule = |c: &Value| c["rule"].clone();
@@ -221,6 +221,7 @@ fn what_the_filter_cold_saves_is_replayed() {
     assert_eq!(rule(above), json!({"cold": {"above": 1.0}}));
     assert_eq!(rule(in_order), json!({"ordered": above["dropped"]}));
     assert_eq!(rule(order), json!({"ordered": 0.0}));
+    assert_eq!(rule(best), json!({"cold": {"best": 8}}));
     assert_eq!(rule(oracle), json!("oracle"));
     for c in compared {
         assert_eq!((&c["tasks"], &c["searches"]), (&json!(2), &json!(4)), "{c}");

@@ -7,9 +7,9 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use serde_json::json;
 use study::cold::{Compared, GOALS, Plan, RECORDED, Rule, Saving, compare};
+use tune::Result;
 use tune::filter::ColdRule;
 use tune::filter::trained::examples;
-use tune::{Options, Result, StopRule};
 
 /// Replay searches of recorded candidates with and without the filter cold, on tasks that its network was not trained on; the output
 /// says *replayed* and *modelled*
@@ -25,7 +25,7 @@ pub struct Args {
     strategies: Vec<String>,
     /// Rules of the filter, as --cold-rule of tune names them; each is compared with none, and with chance at the same share
     #[arg(long, value_delimiter = ',', value_name = "RULE,...", value_parser = ColdRule::parse,
-        default_values_t = [ColdRule::Neighbours(10), ColdRule::NEIGHBOURS, Options::new(1, 1, StopRule::Trials(1)).cold_rule])]
+        default_values_t = [ColdRule::Neighbours(10), ColdRule::NEIGHBOURS, ColdRule::Above(1.0), ColdRule::Best(8)])]
     rules: Vec<ColdRule>,
     /// Searches of each task by each strategy under each rule
     #[arg(long, default_value_t = 20, value_parser = parse_count::<u64>)]
