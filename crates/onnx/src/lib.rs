@@ -28,6 +28,7 @@ mod image;
 mod import;
 mod indexing;
 mod linear;
+mod linear_attention;
 mod live;
 mod losses;
 mod movement;

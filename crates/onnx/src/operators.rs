@@ -3,10 +3,10 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, bits, bnb, composite as c, contract as k, cumulative as u, elementwise as e,
-    experts as b, fused as f, grouped as v, image as g, indexing as x, linear as l, losses as o,
-    movement as m, norm as n, qlinear as d, quantized as q, recurrent as t, reduce as r,
-    regions as y, resize as i, select as h, sequence as j, shapes as s, spectrum as z,
-    windows as w,
+    experts as b, fused as f, grouped as v, image as g, indexing as x, linear as l,
+    linear_attention as la, losses as o, movement as m, norm as n, qlinear as d, quantized as q,
+    recurrent as t, reduce as r, regions as y, resize as i, select as h, sequence as j,
+    shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -123,6 +123,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("LeakyRelu", e::leaky_relu),
     standard("Less", e::less),
     standard("LessOrEqual", e::less_or_equal),
+    standard("LinearAttention", la::linear_attention),
     standard("Log", e::log),
     standard("LogSoftmax", n::log_softmax),
     standard("LpNormalization", c::lp_normalization),
@@ -240,6 +241,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("GridSample", g::grid_sample),
     microsoft("GroupQueryAttention", v::group_query_attention),
     microsoft("Inverse", y::inverse),
+    microsoft("LinearAttention", la::linear_attention),
     microsoft("MatMulBnb4", bnb::matmul),
     microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
     microsoft("MatMulNBits", d::matmul_n_bits),
