@@ -62,6 +62,7 @@ fn elem_type(dtype: DType) -> i32 {
         DType::F32 => 1,
         DType::U8 => 2,
         DType::I8 => 3,
+        DType::I16 => 5,
         DType::I32 => 6,
         DType::I64 => 7,
         DType::Bool => 9,
@@ -154,6 +155,7 @@ fn case(text: &'static str) -> Case<'static> {
 
 fn cases() -> Vec<Case<'static>> {
     let texts = [
+        include_str!("onnx_runtime/contributed.txt"),
         include_str!("onnx_runtime/fused.txt"),
         include_str!("onnx_runtime/movement.txt"),
         include_str!("onnx_runtime/written_out.txt"),
