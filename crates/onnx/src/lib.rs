@@ -23,6 +23,7 @@ mod elementwise;
 mod error;
 mod experts;
 mod export;
+mod features;
 mod file;
 mod fused;
 mod gates;

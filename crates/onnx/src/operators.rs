@@ -3,10 +3,10 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, bits, bnb, composite as c, contract as k, cumulative as u, decoding, diffusion,
-    elementwise as e, experts as b, fused as f, gates, grouped as v, image as g, indexing as x,
-    linear as l, linear_attention as la, losses as o, movement as m, norm as n, positions,
-    qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y, resize as i,
-    select as h, sequence as j, shapes as s, spectrum as z, windows as w,
+    elementwise as e, experts as b, features, fused as f, gates, grouped as v, image as g,
+    indexing as x, linear as l, linear_attention as la, losses as o, movement as m, norm as n,
+    positions, qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y,
+    resize as i, select as h, sequence as j, shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -29,6 +29,15 @@ const fn standard(name: &'static str, import: fn(&mut NodeImport) -> Imported) -
 const fn microsoft(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
     Operator {
         domain: "com.microsoft",
+        name,
+        import,
+    }
+}
+
+/// Of the domain of operators of classical models.
+const fn classical(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
+    Operator {
+        domain: "ai.onnx.ml",
         name,
         import,
     }
@@ -224,6 +233,12 @@ pub const OPERATORS: &[Operator] = &[
     standard("Upsample", i::upsample),
     standard("Where", e::select),
     standard("Xor", e::xor),
+    classical("ArrayFeatureExtractor", features::array_feature_extractor),
+    classical("Binarizer", features::binarizer),
+    classical("FeatureVectorizer", features::feature_vectorizer),
+    classical("LinearRegressor", features::linear_regressor),
+    classical("Normalizer", features::normalizer),
+    classical("Scaler", features::scaler),
     microsoft("Attention", f::microsoft_attention),
     microsoft("BiasAdd", diffusion::bias_add),
     microsoft("BiasDropout", diffusion::bias_dropout),

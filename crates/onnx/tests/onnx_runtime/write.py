@@ -118,7 +118,7 @@ def case(name, op, operands, results=1, domain="com.microsoft", version=17, open
     node = helper.make_node(op, names, outs, domain=domain, **attributes)
     shown = [helper.make_empty_tensor_value_info(o) for o in outs if o]
     graph = helper.make_graph([node], "g", inputs, shown, initializers)
-    sets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
+    sets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=sets, ir_version=10)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -1075,6 +1075,20 @@ def decoding():
             )
 
 
+def features():
+    classical = dict(domain="ai.onnx.ml")
+    for shape in ((5,), (2, 5), (2, 3, 5)):
+        case(f"ArrayFeatureExtractor_{len(shape)}", "ArrayFeatureExtractor", lambda s: [s.f(*shape), i64([[4, 0, 2]])], **classical)
+    case("Binarizer", "Binarizer", lambda s: [s.f(2, 5)], threshold=0.25, **classical)
+    case("Scaler", "Scaler", lambda s: [s.f(2, 3)], offset=[0.5, -1.25, 2.0], scale=[2.0, 0.5, -3.0], **classical)
+    case("Scaler_one", "Scaler", lambda s: [s.f(2, 3)], offset=[0.5], scale=[2.0], **classical)
+    for norm in ("L1", "L2"):
+        case(f"Normalizer_{norm}", "Normalizer", lambda s: [np.concatenate([s.f(2, 4), np.zeros((1, 4), np.float32)])], norm=norm, **classical)
+    case("LinearRegressor", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0], intercepts=[1.5], **classical)
+    case("LinearRegressor_targets", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0, 1.0, 3.0], targets=2, **classical)
+    case("FeatureVectorizer", "FeatureVectorizer", lambda s: [s.f(2, 3), s.f(2, 1)], inputdimensions=[3, 1], **classical)
+
+
 def write(name, parts):
     if sys.argv[1:] and name not in sys.argv[1:]:
         return
@@ -1089,7 +1103,7 @@ def main():
     write("fused.txt", fused)
     write("movement.txt", (movement,))
     write("written_out.txt", (bitsandbytes, recurrent, resized, regions))
-    write("contributed.txt", (state_space, gates, positions, images, transforms, bytes_beside, decoding))
+    write("contributed.txt", (state_space, gates, positions, images, transforms, bytes_beside, decoding, features))
 
 
 main()
