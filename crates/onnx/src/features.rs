@@ -3,7 +3,7 @@
 
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
-use graph::ops::{Binary, Concat, Gather, Op, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, Concat, Gather, Op, Reduce, ReduceKind, Slice, Unary};
 use tensor::{DType, Tensor};
 
 /// A list of numbers that an attribute holds, as a constant.
@@ -133,4 +133,177 @@ pub(crate) fn feature_vectorizer(n: &mut NodeImport) -> Imported {
         [one] => Ok(vec![one]),
         _ => Ok(vec![n.emit(Op::Concat(Concat { axis: 1 }), &parts)?]),
     }
+}
+
+/// The n-grams of integers that a vectorizer counts.
+struct Grams<'a> {
+    pool: &'a [i64],
+    /// Where those of each length begin in the pool, from length 1 on.
+    starts: Vec<usize>,
+    /// Most elements that are left out between two of an n-gram.
+    skips: usize,
+    least: usize,
+    most: usize,
+}
+
+impl Grams<'_> {
+    /// How often each n-gram of a length is in each row: [rows, n-grams].
+    fn counts(
+        &self,
+        n: &mut NodeImport,
+        x: ValueId,
+        length: usize,
+    ) -> Result<Option<ValueId>, Problem> {
+        let end = self.starts.get(length).copied().unwrap_or(self.pool.len());
+        let Some(own) = self
+            .starts
+            .get(length - 1)
+            .and_then(|s| self.pool.get(*s..end))
+        else {
+            return Ok(None);
+        };
+        let count = own.len() / length;
+        if !own.len().is_multiple_of(length) {
+            return Problem::unsupported(format!("{} integers of n-grams of {length}", own.len()));
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let &[rows, width] = &n.shape(x)[..] else {
+            return Problem::unsupported(format!("its input is {}", n.ty(x)));
+        };
+        let mut sum = n.filled(DType::F32, &[rows, count], 0.0)?;
+        if !(self.least..=self.most).contains(&length) {
+            return Ok(Some(sum));
+        }
+        let farthest = if length == 1 { 1 } else { self.skips + 1 };
+        for distance in 1..=farthest {
+            let reach = distance * (length - 1);
+            if reach >= width {
+                break;
+            }
+            let mut all: Option<ValueId> = None;
+            for k in 0..length {
+                let slice = Slice {
+                    starts: vec![0, k * distance],
+                    steps: vec![1, 1],
+                    sizes: vec![rows, width - reach],
+                };
+                let part = n.emit(Op::Slice(slice), &[x])?;
+                let part = n.reshape(part, vec![rows, 1, width - reach])?;
+                let wanted: Vec<i64> = own.iter().skip(k).step_by(length).copied().collect();
+                let wanted = Tensor::from_slice(&[1, count, 1], &wanted);
+                let wanted = n.model.add_result(&n.name, wanted);
+                let same = n.binary(Binary::Equal, part, wanted)?;
+                all = Some(match all {
+                    None => same,
+                    Some(others) => n.binary(Binary::And, others, same)?,
+                });
+            }
+            let Some(all) = all else { continue };
+            let found = n.cast(all, DType::F32)?;
+            let reduce = Reduce {
+                kind: ReduceKind::Sum,
+                axes: vec![2],
+                keepdims: false,
+            };
+            let found = n.emit(Op::Reduce(reduce), &[found])?;
+            sum = n.binary(Binary::Add, sum, found)?;
+        }
+        Ok(Some(sum))
+    }
+}
+
+/// How often n-grams of integers occur in rows, also with elements left out between theirs.
+pub(crate) fn tf_idf(n: &mut NodeImport) -> Imported {
+    let mode = n.attributes.text("mode", "")?;
+    let natural = |name: &str| match n.attributes.int(name, -1)? {
+        value if (0..1 << 12).contains(&value) => Ok(value as usize),
+        value => Problem::unsupported(format!("{name}={value}")),
+    };
+    let (skips, least, most) = (
+        natural("max_skip_count")?,
+        natural("min_gram_length")?.max(1),
+        natural("max_gram_length")?,
+    );
+    let Some(pool) = n.attributes.ints("pool_int64s")? else {
+        return Problem::unsupported("it has no n-grams of integers (pool_int64s)");
+    };
+    let places = n.attributes.ints("ngram_indexes")?.unwrap_or(&[]);
+    let starts = n.attributes.ints("ngram_counts")?.unwrap_or(&[]);
+    let starts = starts.iter().map(|s| usize::try_from(*s).ok());
+    let Some(starts) = starts.collect::<Option<Vec<usize>>>() else {
+        return Problem::unsupported("ngram_counts are no positions");
+    };
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let rows = match shape[..] {
+        [_] => 1,
+        [rows, _] => rows,
+        _ => return Problem::unsupported(format!("its input is {}", n.ty(x))),
+    };
+    let width = shape[shape.len() - 1];
+    let x = n.cast(x, DType::I64)?;
+    let x = n.reshape(x, vec![rows, width])?;
+    let lengths = starts.len();
+    let grams = Grams {
+        pool,
+        starts,
+        skips,
+        least,
+        most,
+    };
+    let mut parts = Vec::new();
+    for length in 1..=lengths {
+        parts.extend(grams.counts(n, x, length)?);
+    }
+    if parts.is_empty() {
+        return Problem::unsupported("it has no n-grams");
+    }
+    let mut y = n.emit(Op::Concat(Concat { axis: 1 }), &parts)?;
+    let found = n.shape(y)[1];
+    let weights = numbers(n, "weights", |len| vec![len])?;
+    if mode == "IDF" {
+        let zero = n.filled(DType::F32, &[], 0.0)?;
+        let some = n.binary(Binary::Greater, y, zero)?;
+        y = n.cast(some, DType::F32)?;
+    }
+    match (mode.as_str(), weights) {
+        ("TF", _) | ("IDF" | "TFIDF", None) => {}
+        ("IDF" | "TFIDF", Some(weights)) if n.ty(weights).len() == found => {
+            y = n.binary(Binary::Mul, y, weights)?;
+        }
+        _ => return Problem::unsupported(format!("mode=`{mode}`, or its weights do not fit")),
+    }
+    let y = placed(n, y, places)?;
+    let mut shape = shape;
+    if let Some(last) = shape.last_mut() {
+        *last = n.shape(y)[1];
+    }
+    Ok(vec![n.reshape(y, shape)?])
+}
+
+/// Each column at its place; zeros where none has one.
+fn placed(n: &mut NodeImport, x: ValueId, places: &[i64]) -> Result<ValueId, Problem> {
+    let [rows, found] = n.shape(x)[..] else {
+        return Problem::unsupported(format!("columns of {}", n.ty(x)));
+    };
+    let most = places.iter().max().copied().unwrap_or(-1);
+    let refused = || Problem::unsupported(format!("ngram_indexes={places:?} of {found} n-grams"));
+    if found != places.len() || !(0..1 << 24).contains(&most) {
+        return refused();
+    }
+    // Places that no n-gram has are of a column of zeros behind the others.
+    let mut from = vec![found as i64; most as usize + 1];
+    for (i, place) in places.iter().enumerate() {
+        match usize::try_from(*place) {
+            Ok(place) if from[place] == found as i64 => from[place] = i as i64,
+            _ => return refused(),
+        }
+    }
+    let zeros = n.filled(DType::F32, &[rows, 1], 0.0)?;
+    let all = n.emit(Op::Concat(Concat { axis: 1 }), &[x, zeros])?;
+    let from = Tensor::from_slice(&[from.len()], &from);
+    let from = n.model.add_result(&n.name, from);
+    n.emit(Op::Gather(Gather { axis: 1 }), &[all, from])
 }

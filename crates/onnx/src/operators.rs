@@ -223,6 +223,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Tan", e::tan),
     standard("Tanh", e::tanh),
     standard("TensorScatter", f::tensor_scatter),
+    standard("TfIdfVectorizer", features::tf_idf),
     standard("ThresholdedRelu", c::thresholded_relu),
     standard("Tile", m::tile),
     standard("TopK", x::top_k),

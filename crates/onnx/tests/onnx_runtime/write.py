@@ -1086,6 +1086,16 @@ def features():
         case(f"Normalizer_{norm}", "Normalizer", lambda s: [np.concatenate([s.f(2, 4), np.zeros((1, 4), np.float32)])], norm=norm, **classical)
     case("LinearRegressor", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0], intercepts=[1.5], **classical)
     case("LinearRegressor_targets", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0, 1.0, 3.0], targets=2, **classical)
+    grams = dict(
+        min_gram_length=1, max_gram_length=2, ngram_counts=[0, 3], ngram_indexes=[0, 2, 1, 4, 3],
+        pool_int64s=[2, 3, 5, 2, 3, 5, 5], domain="",
+    )
+    for mode in ("TF", "IDF", "TFIDF"):
+        for skips in (0, 2):
+            case(
+                f"TfIdfVectorizer_{mode}_{skips}", "TfIdfVectorizer", lambda s: [i64(s.rng.integers(2, 6, size=(2, 9)))],
+                mode=mode, max_skip_count=skips, weights=[0.5, 2.0, 1.5, 3.0, 0.25], **grams,
+            )
     case("FeatureVectorizer", "FeatureVectorizer", lambda s: [s.f(2, 3), s.f(2, 1)], inputdimensions=[3, 1], **classical)
 
 
