@@ -439,7 +439,7 @@ pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
 
 /// Heads as [batch, rows, heads, size]. Of three axes the number of heads says how they lie, or
 /// else the width of the angles, if all of a head is turned.
-fn heads_inside(
+pub(crate) fn heads_inside(
     n: &mut NodeImport,
     x: ValueId,
     given: i64,

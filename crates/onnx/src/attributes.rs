@@ -160,6 +160,10 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    pub(crate) fn optional_graph(&self, name: &str) -> Result<Option<&'a GraphProto>, Problem> {
+        Ok(self.typed(name, "GRAPH")?.and_then(|a| a.g.as_ref()))
+    }
+
     /// Marks attributes that do not matter to inference.
     pub(crate) fn ignore(&self, names: &[&str]) {
         self.read

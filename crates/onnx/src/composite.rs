@@ -144,6 +144,42 @@ pub(crate) fn is_nan(n: &mut NodeImport) -> Imported {
     Ok(vec![n.unary(Unary::Not, same)?])
 }
 
+/// Whether no element of any operand is infinite or no number.
+pub(crate) fn is_all_finite(n: &mut NodeImport) -> Imported {
+    let (nan, infinite) = (
+        n.attributes.flag("isnan_only", false)?,
+        n.attributes.flag("isinf_only", false)?,
+    );
+    let mut all: Option<ValueId> = None;
+    for x in n.all_inputs()? {
+        let same = n.binary(Binary::Equal, x, x)?;
+        let size = n.unary(Unary::Abs, x)?;
+        let infinity = scalar(n, x, f32::INFINITY)?;
+        let is_it = n.binary(Binary::Equal, size, infinity)?;
+        let bounded = n.unary(Unary::Not, is_it)?;
+        let good = match (nan, infinite) {
+            (true, false) => same,
+            (false, true) => bounded,
+            _ => n.binary(Binary::And, same, bounded)?,
+        };
+        let good = n.cast(good, DType::I32)?;
+        let reduce = Reduce {
+            kind: ReduceKind::Min,
+            axes: (0..n.ty(x).rank()).collect(),
+            keepdims: false,
+        };
+        let least = n.emit(Op::Reduce(reduce), &[good])?;
+        all = Some(match all {
+            None => least,
+            Some(others) => n.binary(Binary::Min, others, least)?,
+        });
+    }
+    match all {
+        Some(all) => Ok(vec![n.cast(all, DType::Bool)?]),
+        None => Problem::unsupported("it has no operands"),
+    }
+}
+
 /// x is one of the infinities that are looked for.
 pub(crate) fn is_inf(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
@@ -320,7 +356,7 @@ pub(crate) fn group_norm(n: &mut NodeImport) -> Imported {
     channel_affine(n, whole)
 }
 
-fn normalised(
+pub(crate) fn normalised(
     n: &mut NodeImport,
     x: ValueId,
     axis: usize,

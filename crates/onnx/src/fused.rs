@@ -159,6 +159,27 @@ pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
 /// [`gemm`](crate::linear::gemm) and an activation.
 pub(crate) fn fused_gemm(n: &mut NodeImport) -> Imported {
     let y = crate::linear::gemm(n)?[0];
+    activated(n, y)
+}
+
+/// [`fused_matmul`] and an activation.
+pub(crate) fn fused_matmul_activation(n: &mut NodeImport) -> Imported {
+    let y = fused_matmul(n)?[0];
+    n.attributes.ignore(&["activation_axis"]);
+    activated(n, y)
+}
+
+/// A product, perhaps plus a bias, and the approximate Gelu of it.
+pub(crate) fn gemm_fast_gelu(n: &mut NodeImport) -> Imported {
+    let mut y = crate::linear::matmul(n)?[0];
+    if let Some(bias) = n.optional(2) {
+        y = n.binary(Binary::Add, y, bias)?;
+    }
+    Ok(vec![n.unary(Unary::Gelu(Gelu::Tanh), y)?])
+}
+
+/// The activation that the attributes name.
+fn activated(n: &mut NodeImport, y: ValueId) -> Imported {
     let alpha = n.attributes.optional_float("activation_alpha")?;
     let beta = n.attributes.optional_float("activation_beta")?;
     n.attributes.ignore(&["activation_gamma"]);
@@ -194,6 +215,24 @@ pub(crate) fn skip_simplified_layer_norm(n: &mut NodeImport) -> Imported {
     Ok(vec![y, y, y, sum])
 }
 
+/// How many tokens a mask leaves of each row; none without one.
+pub(crate) fn tokens(
+    n: &mut NodeImport,
+    mask: Option<ValueId>,
+    batch: usize,
+) -> Result<ValueId, Problem> {
+    let Some(mask) = mask else {
+        return n.filled(DType::I32, &[batch], 0.0);
+    };
+    let mask = n.cast(mask, DType::I32)?;
+    let reduce = Reduce {
+        kind: ReduceKind::Sum,
+        axes: vec![1],
+        keepdims: false,
+    };
+    n.emit(Op::Reduce(reduce), &[mask])
+}
+
 /// The sum of embeddings, normalised; how many tokens each row has; and the sum itself.
 pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
     let epsilon = n.attributes.float("epsilon", 1e-12)?;
@@ -217,18 +256,8 @@ pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
         let segment = embed(n, table, segments)?;
         sum = n.binary(Binary::Add, sum, segment)?;
     }
-    let counts = match n.optional(7) {
-        Some(mask) => {
-            let mask = n.cast(mask, DType::I32)?;
-            let reduce = Reduce {
-                kind: ReduceKind::Sum,
-                axes: vec![1],
-                keepdims: false,
-            };
-            n.emit(Op::Reduce(reduce), &[mask])?
-        }
-        None => n.filled(DType::I32, &[batch], 0.0)?,
-    };
+    let mask = n.optional(7);
+    let counts = tokens(n, mask, batch)?;
     let (scale, shift) = (n.input(5)?, n.input(6)?);
     let norm = LayerNorm {
         axis: 2,
@@ -331,7 +360,7 @@ fn lowest(dtype: DType) -> f64 {
 }
 
 /// Attention over heads side by side, with a cache perhaps: the result and the cache.
-fn heads_attend(
+pub(crate) fn heads_attend(
     n: &mut NodeImport,
     qkv: [ValueId; 3],
     count: usize,
@@ -374,15 +403,58 @@ fn num_heads(n: &NodeImport) -> Result<usize, Problem> {
 
 pub(crate) fn multi_head_attention(n: &mut NodeImport) -> Imported {
     let count = num_heads(n)?;
-    let q = n.input(0)?;
-    let (Some(k), Some(v)) = (n.optional(1), n.optional(2)) else {
-        return Problem::unsupported("its queries, keys and values are packed in one operand");
+    let (masks, past) = (
+        [n.optional(4), n.optional(5)],
+        [n.optional(6), n.optional(7)],
+    );
+    let qkv = [Some(n.input(0)?), n.optional(1), n.optional(2)];
+    let qkv = unpacked(n, qkv, count)?;
+    let bias = n.optional(3);
+    let qkv = with_bias(n, qkv, bias)?;
+    Ok(heads_attend(n, qkv, count, masks, past)?.to_vec())
+}
+
+/// Queries, keys and values of which all, or the last two, may lie beside each other in one operand
+/// [batch, rows, heads, 3 or 2, size].
+pub(crate) fn unpacked(
+    n: &mut NodeImport,
+    [q, k, v]: [Option<ValueId>; 3],
+    count: usize,
+) -> Result<[ValueId; 3], Problem> {
+    let part = |n: &mut NodeImport, all: ValueId, i: usize, of: usize| match n.shape(all)[..] {
+        [batch, rows, heads, parts, size] if heads == count && parts == of => {
+            let slice = Slice {
+                starts: vec![0, 0, 0, i, 0],
+                steps: vec![1; 5],
+                sizes: vec![batch, rows, heads, 1, size],
+            };
+            let own = n.emit(Op::Slice(slice), &[all])?;
+            n.reshape(own, vec![batch, rows, heads * size])
+        }
+        _ => Problem::unsupported(format!("{of} operands of {count} heads in {}", n.ty(all))),
     };
+    match (q, k, v) {
+        (Some(q), Some(k), Some(v)) => Ok([q, k, v]),
+        (Some(q), Some(kv), None) => Ok([q, part(n, kv, 0, 2)?, part(n, kv, 1, 2)?]),
+        (Some(all), None, None) => {
+            let mut own = |i| part(n, all, i, 3);
+            Ok([own(0)?, own(1)?, own(2)?])
+        }
+        _ => Problem::unsupported("it has no queries, or values without keys"),
+    }
+}
+
+/// Queries, keys and values plus a bias of them beside each other.
+pub(crate) fn with_bias(
+    n: &mut NodeImport,
+    [q, k, v]: [ValueId; 3],
+    bias: Option<ValueId>,
+) -> Result<[ValueId; 3], Problem> {
     if n.ty(q).rank() != 3 || n.ty(k).rank() == 5 {
         return Problem::unsupported(format!("its queries are {}, its keys {}", n.ty(q), n.ty(k)));
     }
     let mut qkv = [q, k, v];
-    if let Some(bias) = n.optional(3) {
+    if let Some(bias) = bias {
         let mut start = 0;
         for x in &mut qkv {
             let shape = n.shape(*x);
@@ -396,11 +468,7 @@ pub(crate) fn multi_head_attention(n: &mut NodeImport) -> Imported {
             start += width;
         }
     }
-    let (masks, past) = (
-        [n.optional(4), n.optional(5)],
-        [n.optional(6), n.optional(7)],
-    );
-    Ok(heads_attend(n, qkv, count, masks, past)?.to_vec())
+    Ok(qkv)
 }
 
 /// Attention of one operand with itself, by one product for queries, keys and values.
@@ -466,10 +534,33 @@ pub(crate) fn packed_attention(
     Ok(vec![y, n.emit(Op::Concat(Concat { axis: 0 }), &present)?])
 }
 
-/// A convolution of each channel with what came before, and the last elements for the next.
+/// A convolution of each channel with what came before, and the last elements for the next. The operator of
+/// com.microsoft may have its channels last, and its elements apart.
 pub(crate) fn causal_conv(n: &mut NodeImport) -> Imported {
-    let (x, weight, bias) = (n.input(0)?, n.input(1)?, n.optional(2));
+    let (mut x, weight, bias) = (n.input(0)?, n.input(1)?, n.optional(2));
     let activation = n.attributes.text("activation", "none")?;
+    let channels_last = n.attributes.flag("channels_last", false)?;
+    let (axes, apart) = (
+        n.attributes.int("ndim", 1)?,
+        n.attributes.int("dilation", 1)?,
+    );
+    for (name, default) in CAUSAL_OF_DEVICES {
+        let given = n.attributes.int(name, default)?;
+        if given != default {
+            return Problem::unsupported(format!("{name}={given}"));
+        }
+    }
+    if axes != 1 || !(1..1 << 16).contains(&apart) {
+        return Problem::unsupported(format!("ndim={axes}, dilation={apart}"));
+    }
+    let mut past = n.optional(3);
+    if channels_last && n.ty(x).rank() == 3 {
+        x = transposed(n, x, &[0, 2, 1])?;
+        past = match past {
+            Some(past) if n.ty(past).rank() == 3 => Some(transposed(n, past, &[0, 2, 1])?),
+            past => past,
+        };
+    }
     let (shape, kernel) = (n.shape(x), n.shape(weight));
     let refused =
         || Problem::unsupported(format!("its operands are {} and {}", n.ty(x), n.ty(weight)));
@@ -479,17 +570,18 @@ pub(crate) fn causal_conv(n: &mut NodeImport) -> Imported {
     if *taps == 0 {
         return refused();
     }
-    let before = match n.optional(3) {
+    let kept = (taps - 1) * apart as usize;
+    let before = match past {
         Some(past) => past,
-        None => n.filled(n.dtype(x), &[*batch, *channels, taps - 1], 0.0)?,
+        None => n.filled(n.dtype(x), &[*batch, *channels, kept], 0.0)?,
     };
-    let padded = match taps {
-        1 => x,
+    let padded = match kept {
+        0 => x,
         _ => n.emit(Op::Concat(Concat { axis: 2 }), &[before, x])?,
     };
     let conv = Conv {
         strides: vec![1],
-        dilations: vec![1],
+        dilations: vec![apart as usize],
         pads: vec![(0, 0)],
         groups: *channels,
     };
@@ -501,19 +593,36 @@ pub(crate) fn causal_conv(n: &mut NodeImport) -> Imported {
         "silu" | "swish" => gated(n, y, 1.0)?,
         other => return Problem::unsupported(format!("activation=`{other}`")),
     };
-    if !n.wants(1) {
-        return Ok(vec![y]);
+    let mut results = vec![y];
+    if n.wants(1) {
+        let mut sizes = n.shape(padded);
+        let start = if kept == 0 { 0 } else { sizes[2] - kept };
+        sizes[2] = kept;
+        let slice = Slice {
+            starts: vec![0, 0, start],
+            steps: vec![1; 3],
+            sizes,
+        };
+        results.push(n.emit(Op::Slice(slice), &[padded])?);
     }
-    let mut sizes = n.shape(padded);
-    let start = sizes[2] + 1 - taps;
-    sizes[2] = taps - 1;
-    let slice = Slice {
-        starts: vec![0, 0, if *taps == 1 { 0 } else { start }],
-        steps: vec![1; 3],
-        sizes,
-    };
-    Ok(vec![y, n.emit(Op::Slice(slice), &[padded])?])
+    if channels_last {
+        for y in &mut results {
+            *y = transposed(n, *y, &[0, 2, 1])?;
+        }
+    }
+    Ok(results)
 }
+
+/// Attributes of the causal convolution that the runtime has for other devices, or that keep several states, with the
+/// values that leave it as it is.
+const CAUSAL_OF_DEVICES: [(&str, i64); 6] = [
+    ("state_window", 0),
+    ("state_update_capacity", 0),
+    ("state_channels_last", -1),
+    ("state_length", 0),
+    ("input_channel_offset", 0),
+    ("input_channels", 0),
+];
 
 /// A cache with an update from each row's own position on.
 pub(crate) fn tensor_scatter(n: &mut NodeImport) -> Imported {

@@ -17,7 +17,7 @@ struct Groups {
     batch: usize,
 }
 
-fn count(n: &NodeImport, name: &str) -> Result<usize, Problem> {
+pub(crate) fn count(n: &NodeImport, name: &str) -> Result<usize, Problem> {
     match n.attributes.int(name, 0)? {
         count if (1..1 << 20).contains(&count) => Ok(count as usize),
         count => Problem::unsupported(format!("{name}={count}")),

@@ -5,6 +5,7 @@ mod branches;
 mod contradiction;
 mod control;
 mod fixed;
+mod flexible;
 mod functions;
 mod guarded;
 mod halves;
@@ -494,7 +495,7 @@ impl Importer<'_> {
                 "the model imports no operator set of its domain",
             )));
         };
-        if domain.is_empty() && control::OPERATORS.contains(&node.op_type()) {
+        if control::OPERATORS.contains(&(domain, node.op_type())) {
             return self.try_control(node, opset, name);
         }
         let Some(operator) = operators::find(domain, node.op_type()) else {

@@ -6,7 +6,7 @@ use graph::ValueId;
 use graph::ops::{
     Concat, Expand, Gather, Op, Pad, PadMode, Slice, Split, Transpose, broadcast_shape,
 };
-use tensor::DType;
+use tensor::{DType, Tensor};
 
 fn sizes(values: &[i64], what: &str) -> Result<Vec<usize>, Problem> {
     let sizes: Option<Vec<usize>> = values.iter().map(|v| usize::try_from(*v).ok()).collect();
@@ -279,6 +279,31 @@ pub(crate) fn unsqueeze(n: &mut NodeImport) -> Imported {
 }
 
 /// One axis of length 1 before axis `axis` of the result.
+/// All stretches of so many elements along an axis; those of each lie along a last axis.
+pub(crate) fn unfold(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let axis = n.axis(n.attributes.int("dim", -1)?, shape.len())?;
+    let (size, step) = (n.attributes.int("size", 0)?, n.attributes.int("step", 1)?);
+    if !(1..=shape[axis] as i64).contains(&size) || step < 1 {
+        return Problem::unsupported(format!(
+            "size={size} and step={step} along {} elements",
+            shape[axis]
+        ));
+    }
+    let (size, step) = (size as usize, step as usize);
+    let count = (shape[axis] - size) / step + 1;
+    n.take_elements(&[count, size])?;
+    let places = (0..count * size).map(|i| (i / size * step + i % size) as i64);
+    let places = Tensor::from_slice(&[count, size], &places.collect::<Vec<_>>());
+    let places = n.model.add_result(&n.name, places);
+    let y = n.emit(Op::Gather(Gather { axis }), &[x, places])?;
+    let mut perm: Vec<usize> = (0..=shape.len()).collect();
+    let own = perm.remove(axis + 1);
+    perm.push(own);
+    Ok(vec![n.emit(Op::Transpose(Transpose { perm }), &[y])?])
+}
+
 pub(crate) fn expand_dims(n: &mut NodeImport) -> Imported {
     n.opset = 13;
     unsqueeze(n)
@@ -324,6 +349,16 @@ pub(crate) fn gather(n: &mut NodeImport) -> Imported {
 }
 
 /// Every axis gets a repeating axis before it.
+/// Rows of a table by their numbers. What else the operator says is for training.
+pub(crate) fn embedding(n: &mut NodeImport) -> Imported {
+    let (table, rows) = (n.input(0)?, n.input(1)?);
+    n.optional(2);
+    n.optional(3);
+    Ok(vec![
+        n.emit(Op::Gather(Gather { axis: 0 }), &[table, rows])?,
+    ])
+}
+
 pub(crate) fn tile(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let shape = n.shape(x);

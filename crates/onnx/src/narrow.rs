@@ -116,7 +116,7 @@ const MOVE: [&str; 30] = [
 ];
 
 /// Operators that take such a type and give another one.
-const LEAVE: [&str; 13] = [
+const LEAVE: [&str; 14] = [
     "BitCast",
     "Cast",
     "CastLike",
@@ -130,6 +130,7 @@ const LEAVE: [&str; 13] = [
     "QuantizeLinear",
     "Shape",
     "Size",
+    "MatMulInteger16",
 ];
 
 /// Operators that take numbers which may be above what an i64 holds.

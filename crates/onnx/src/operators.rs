@@ -2,11 +2,11 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    attention as a, bits, bnb, composite as c, contract as k, cumulative as u, elementwise as e,
-    experts as b, fused as f, grouped as v, image as g, indexing as x, linear as l, losses as o,
-    movement as m, norm as n, qlinear as d, quantized as q, recurrent as t, reduce as r,
-    regions as y, resize as i, select as h, sequence as j, shapes as s, spectrum as z,
-    windows as w,
+    attention as a, bits, bnb, composite as c, contract as k, cumulative as u, decoding, diffusion,
+    elementwise as e, experts as b, features, fused as f, gates, grouped as v, image as g,
+    indexing as x, linear as l, linear_attention as la, losses as o, movement as m, norm as n,
+    positions, qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y,
+    resize as i, select as h, sequence as j, shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -29,6 +29,15 @@ const fn standard(name: &'static str, import: fn(&mut NodeImport) -> Imported) -
 const fn microsoft(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
     Operator {
         domain: "com.microsoft",
+        name,
+        import,
+    }
+}
+
+/// Of the domain of operators of classical models.
+const fn classical(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
+    Operator {
+        domain: "ai.onnx.ml",
         name,
         import,
     }
@@ -123,6 +132,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("LeakyRelu", e::leaky_relu),
     standard("Less", e::less),
     standard("LessOrEqual", e::less_or_equal),
+    standard("LinearAttention", la::linear_attention),
     standard("Log", e::log),
     standard("LogSoftmax", n::log_softmax),
     standard("LpNormalization", c::lp_normalization),
@@ -213,6 +223,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Tan", e::tan),
     standard("Tanh", e::tanh),
     standard("TensorScatter", f::tensor_scatter),
+    standard("TfIdfVectorizer", features::tf_idf),
     standard("ThresholdedRelu", c::thresholded_relu),
     standard("Tile", m::tile),
     standard("TopK", x::top_k),
@@ -223,32 +234,75 @@ pub const OPERATORS: &[Operator] = &[
     standard("Upsample", i::upsample),
     standard("Where", e::select),
     standard("Xor", e::xor),
+    classical("ArrayFeatureExtractor", features::array_feature_extractor),
+    classical("Binarizer", features::binarizer),
+    classical("FeatureVectorizer", features::feature_vectorizer),
+    classical("LinearRegressor", features::linear_regressor),
+    classical("Normalizer", features::normalizer),
+    classical("Scaler", features::scaler),
     microsoft("Attention", f::microsoft_attention),
+    microsoft("BiasAdd", diffusion::bias_add),
+    microsoft("BiasDropout", diffusion::bias_dropout),
     microsoft("BiasGelu", f::bias_gelu),
+    microsoft("BiasSoftmax", diffusion::bias_softmax),
+    microsoft("BiasSplitGelu", diffusion::bias_split_gelu),
+    microsoft("BranchwiseRMSNorm", gates::branchwise_rms_norm),
     microsoft("CDist", c::distances),
+    microsoft("CausalConvWithState", f::causal_conv),
+    microsoft("ComplexMul", z::complex_mul),
+    microsoft("ComplexMulConj", z::complex_mul_conjugate),
+    microsoft("ConvTransposeWithDynamicPads", w::conv_transpose_with_pads),
+    microsoft("CropAndResize", y::crop_and_resize),
+    microsoft(
+        "DecoderMaskedMultiHeadAttention",
+        decoding::masked_attention,
+    ),
+    microsoft("DequantizeLinear", q::dequantize_linear),
     microsoft("DynamicQuantizeLSTM", t::dynamic_quantize_lstm),
     microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
+    microsoft("EngramGate", gates::engram_gate),
     microsoft("ExpandDims", m::expand_dims),
     microsoft("FastGelu", f::fast_gelu),
     microsoft("FusedConv", f::fused_conv),
     microsoft("FusedGemm", f::fused_gemm),
     microsoft("FusedMatMul", f::fused_matmul),
+    microsoft("FusedMatMulActivation", f::fused_matmul_activation),
+    microsoft("GatedAdd", gates::gated_add),
+    microsoft("GatedRMSNorm", gates::gated_rms_norm),
+    microsoft(
+        "GatedRelativePositionBias",
+        positions::gated_relative_position_bias,
+    ),
     microsoft("GatherBlockQuantized", b::gather_block_quantized),
     microsoft("GatherND", x::gather_nd),
     microsoft("Gelu", e::gelu),
+    microsoft("GemmFastGelu", f::gemm_fast_gelu),
+    microsoft("GemmaRotaryEmbedding", positions::gemma_rotary_embedding),
     microsoft("GridSample", g::grid_sample),
+    microsoft("GroupNorm", diffusion::group_norm),
     microsoft("GroupQueryAttention", v::group_query_attention),
+    microsoft("HyperConnectionPostMix", gates::hyper_connection_post_mix),
+    microsoft("HyperConnectionPreMix", gates::hyper_connection_pre_mix),
     microsoft("Inverse", y::inverse),
+    microsoft("Irfft", z::irfft),
+    microsoft("IsAllFinite", c::is_all_finite),
+    microsoft("LinearAttention", la::linear_attention),
+    microsoft("LinearAttentionGate", gates::linear_attention_gate),
+    microsoft("MRotaryEmbedding", positions::multimodal_rotary_embedding),
     microsoft("MatMulBnb4", bnb::matmul),
+    microsoft("MatMulInteger16", d::matmul_of_16),
     microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
     microsoft("MatMulNBits", d::matmul_n_bits),
     microsoft("MoE", b::moe),
+    microsoft("MulInteger", d::integer_product),
     microsoft("MultiHeadAttention", f::multi_head_attention),
-    microsoft("DequantizeLinear", q::dequantize_linear),
+    microsoft("NhwcConv", diffusion::conv),
+    microsoft("NhwcFusedConv", diffusion::fused_conv),
     microsoft("NhwcMaxPool", w::nhwc_max_pool),
     microsoft("Pad", m::microsoft_pad),
     microsoft("QAttention", d::attention),
+    microsoft("QEmbedLayerNormalization", d::embed_layer_norm),
     microsoft("QGemm", d::gemm),
     microsoft("QLinearAdd", d::add),
     microsoft("QLinearAveragePool", d::average_pool),
@@ -257,6 +311,7 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QLinearGlobalAveragePool", d::global_average_pool),
     microsoft("QLinearLeakyRelu", d::leaky_relu),
     microsoft("QLinearMul", d::mul),
+    microsoft("QLinearReduceMean", d::reduce_mean),
     microsoft("QLinearSigmoid", d::sigmoid),
     microsoft("QLinearSoftmax", d::softmax),
     microsoft("QLinearWhere", d::select),
@@ -264,14 +319,22 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", f::quick_gelu),
     microsoft("Range", s::range),
+    microsoft("ReduceSumInteger", d::reduce_sum),
+    microsoft("RelativePositionBias", positions::relative_position_bias),
+    microsoft("Rfft", z::rfft),
     microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
+    microsoft("ScaledSiLU", gates::scaled_silu),
+    microsoft("SkipGroupNorm", diffusion::skip_group_norm),
     microsoft("SkipLayerNormalization", f::skip_layer_norm),
     microsoft(
         "SkipSimplifiedLayerNormalization",
         f::skip_simplified_layer_norm,
     ),
+    microsoft("SwiGLU", gates::swiglu),
+    microsoft("TorchEmbedding", m::embedding),
     microsoft("TransposeMatMul", f::fused_matmul),
     microsoft("Trilu", x::trilu),
+    microsoft("UnfoldTensor", m::unfold),
     microsoft("Unique", h::microsoft_unique),
 ];
 
@@ -301,10 +364,7 @@ const GENERATION: [&str; 5] = [
 ];
 /// Operators of com.microsoft that the optimiser writes for one kind of device, of which it has
 /// others to write where it is told another kind.
-const OF_A_DEVICE: [&str; 6] = [
-    "GemmFastGelu",
-    "NhwcConv",
-    "NhwcFusedConv",
+const OF_A_DEVICE: [&str; 3] = [
     "PackedAttention",
     "PackedMultiHeadAttention",
     "SparseAttention",
@@ -322,7 +382,9 @@ pub(crate) fn refusal(domain: &str, name: &str) -> &'static str {
     } else if domain == "com.microsoft" && GENERATION.contains(&name) {
         "it generates a text with a model that it holds; export that model, and let the \
          application choose tokens"
-    } else if domain == "com.microsoft" && OF_A_DEVICE.contains(&name) {
+    } else if domain == "com.microsoft.nchwc"
+        || domain == "com.microsoft" && OF_A_DEVICE.contains(&name)
+    {
         "ONNX Runtime's optimiser wrote it for one kind of device; give the model before it was \
          optimised, or optimised at the level `basic`"
     } else if domain == "com.microsoft" && name == "BifurcationDetector" {

@@ -2,11 +2,14 @@
 //! their operands dequantised, the operator on floats, and its result quantised. Products of
 //! such operands become products of bytes when the model is simplified.
 
+use crate::indexing::counting;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::quantized::{Along, Steps, dequantized, qlinear_conv, quantized, scaled, zero_point};
 use crate::windows;
 use graph::ValueId;
-use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
+use graph::ops::{
+    Binary, Concat, Gather, Gemm, LayerNorm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary,
+};
 use tensor::{DType, Tensor};
 
 /// Operand `i`, whose scale and zero point follow it.
@@ -101,6 +104,64 @@ fn pool_of_all(n: &mut NodeImport) -> Imported {
     of_one(n, Op::Reduce(mean))
 }
 
+/// The axes that an attribute names, or all.
+fn named_axes(n: &NodeImport, rank: usize) -> Result<Vec<usize>, Problem> {
+    let given = n.attributes.ints("axes")?.unwrap_or(&[]);
+    let mut axes = given
+        .iter()
+        .map(|a| n.axis(*a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    match axes.is_empty() {
+        true => Ok((0..rank).collect()),
+        false => Ok(axes),
+    }
+}
+
+pub(crate) fn reduce_mean(n: &mut NodeImport) -> Imported {
+    let rank = n.ty(n.input(0)?).rank();
+    let mean = Reduce {
+        kind: ReduceKind::Mean,
+        axes: named_axes(n, rank)?,
+        keepdims: n.attributes.flag("keepdims", true)?,
+    };
+    of_one(n, Op::Reduce(mean))
+}
+
+/// Sums of bytes, in i32.
+pub(crate) fn reduce_sum(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes: named_axes(n, n.ty(x).rank())?,
+        keepdims: n.attributes.flag("keepdims", true)?,
+    };
+    let x = n.cast(x, DType::I32)?;
+    Ok(vec![n.emit(Op::Reduce(sum), &[x])?])
+}
+
+/// Products of bytes without their zero points, in i32.
+pub(crate) fn integer_product(n: &mut NodeImport) -> Imported {
+    let mut operands = [n.input(0)?, n.input(2)?];
+    for (x, i) in operands.iter_mut().zip([1, 3]) {
+        *x = n.cast(*x, DType::I32)?;
+        if let Some(z) = zero_point(n, i) {
+            let z = n.reshape(z, vec![])?;
+            let z = n.cast(z, DType::I32)?;
+            *x = n.binary(Binary::Sub, *x, z)?;
+        }
+    }
+    Ok(vec![n.binary(Binary::Mul, operands[0], operands[1])?])
+}
+
+/// Products of integers of 16 bits, summed in 32.
+pub(crate) fn matmul_of_16(n: &mut NodeImport) -> Imported {
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (a, b) = (n.cast(a, DType::I32)?, n.cast(b, DType::I32)?);
+    Ok(vec![n.emit(Op::MatMul, &[a, b])?])
+}
+
 /// Scale and zero point of the result, then operands with theirs.
 pub(crate) fn concat(n: &mut NodeImport) -> Imported {
     let mut parts = Vec::new();
@@ -114,6 +175,42 @@ pub(crate) fn concat(n: &mut NodeImport) -> Imported {
     let y = n.emit(Op::Concat(Concat { axis }), &parts)?;
     let like = n.input(2)?;
     result(n, y, 0, like)
+}
+
+/// Embeddings, whose tables, scale and bias are bytes, added and normalised; and how many tokens each row has.
+pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-12)?;
+    let ids = n.input(0)?;
+    let [batch, rows] = n.shape(ids)[..] else {
+        return Problem::unsupported(format!("its tokens are {}", n.ty(ids)));
+    };
+    let bytes = |n: &mut NodeImport, q: ValueId, scale: usize, zero: usize| {
+        let (scale, zero) = (n.input(scale)?, zero_point(n, zero));
+        dequantized(n, q, (scale, zero), Along::axis(0))
+    };
+    let table = |n: &mut NodeImport, i: usize, at: ValueId, [scale, zero]: [usize; 2]| {
+        let q = n.input(i)?;
+        let q = n.emit(Op::Gather(Gather { axis: 0 }), &[q, at])?;
+        bytes(n, q, scale, zero)
+    };
+    let mut sum = table(n, 2, ids, [8, 13])?;
+    let places = counting(n, rows, 1, 2, 0)?;
+    let place = table(n, 3, places, [9, 14])?;
+    sum = n.binary(Binary::Add, sum, place)?;
+    if let Some(segments) = n.optional(1) {
+        let segment = table(n, 4, segments, [10, 15])?;
+        sum = n.binary(Binary::Add, sum, segment)?;
+    }
+    let (gamma, beta) = (n.input(5)?, n.input(6)?);
+    let (gamma, beta) = (bytes(n, gamma, 11, 16)?, bytes(n, beta, 12, 17)?);
+    let norm = LayerNorm {
+        axis: 2,
+        epsilon,
+        statistics: false,
+    };
+    let y = n.emit(Op::LayerNorm(norm), &[sum, gamma, beta])?;
+    let mask = n.optional(7);
+    Ok(vec![y, crate::fused::tokens(n, mask, batch)?])
 }
 
 /// alpha A' B' + C, where C is of sums of products; of floats without a scale of the result.

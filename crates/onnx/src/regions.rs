@@ -1,8 +1,10 @@
 //! Importers of operators that sample images at computed places: regions and deformed windows.
 
+mod crops;
 mod largest;
 mod near;
 
+pub(crate) use self::crops::crop_and_resize;
 use self::near::NEAR;
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};

@@ -187,6 +187,96 @@ pub(crate) fn dft(n: &mut NodeImport) -> Imported {
     Ok(vec![swap(n, y)?])
 }
 
+/// Half a spectrum of real numbers along the last axis.
+pub(crate) fn rfft(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    one_sided(n)?;
+    let mut shape = n.shape(x);
+    let length = shape.last().copied().unwrap_or(0);
+    if length == 0 || length % 2 == 1 {
+        return Problem::unsupported(format!(
+            "an even length is needed, and its input is {}",
+            n.ty(x)
+        ));
+    }
+    shape.push(1);
+    let x = n.reshape(x, shape)?;
+    let transform = Transform {
+        length,
+        inverse: false,
+        onesided: true,
+    };
+    Ok(vec![transformed(n, x, transform)?])
+}
+
+/// The inverse of [`rfft`].
+pub(crate) fn irfft(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    one_sided(n)?;
+    let shape = n.shape(x);
+    let [.., half, 2] = shape[..] else {
+        return Problem::unsupported(format!("its input is {}", n.ty(x)));
+    };
+    if half < 2 {
+        return Problem::unsupported(format!("its input is {}", n.ty(x)));
+    }
+    let transform = Transform {
+        length: 2 * (half - 1),
+        inverse: true,
+        onesided: true,
+    };
+    let y = transformed(n, x, transform)?;
+    let shape = n.shape(y);
+    Ok(vec![n.reshape(y, shape[..shape.len() - 1].to_vec())?])
+}
+
+fn one_sided(n: &NodeImport) -> Result<(), Problem> {
+    let axes = n.attributes.int("signal_ndim", 1)?;
+    if !n.attributes.flag("onesided", true)? || n.attributes.flag("normalized", false)? || axes != 1
+    {
+        return Problem::unsupported("it is normalised, of two sides or of several axes");
+    }
+    Ok(())
+}
+
+/// Products of complex numbers, whose parts lie along the last axis; of the conjugate of the second if so said.
+fn complex_product(n: &mut NodeImport, conjugate: bool) -> Imported {
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    if n.shape(a).last() != Some(&2) || n.shape(b).last() != Some(&2) {
+        return Problem::unsupported(format!("its operands are {} and {}", n.ty(a), n.ty(b)));
+    }
+    let mut parts = Vec::new();
+    for x in [a, b] {
+        for i in 0..2 {
+            parts.push(component(n, x, i)?);
+        }
+    }
+    let product =
+        |n: &mut NodeImport, i: usize, j: usize| n.binary(Binary::Mul, parts[i], parts[j]);
+    let (rr, ii) = (product(n, 0, 2)?, product(n, 1, 3)?);
+    let (ri, ir) = (product(n, 0, 3)?, product(n, 1, 2)?);
+    let (of_real, of_imaginary) = match conjugate {
+        true => (Binary::Add, Binary::Sub),
+        false => (Binary::Sub, Binary::Add),
+    };
+    let mut results = [n.binary(of_real, rr, ii)?, n.binary(of_imaginary, ir, ri)?];
+    let mut shape = n.shape(results[0]);
+    let axis = shape.len();
+    shape.push(1);
+    for x in &mut results {
+        *x = n.reshape(*x, shape.clone())?;
+    }
+    Ok(vec![n.emit(Op::Concat(Concat { axis }), &results)?])
+}
+
+pub(crate) fn complex_mul(n: &mut NodeImport) -> Imported {
+    complex_product(n, false)
+}
+
+pub(crate) fn complex_mul_conjugate(n: &mut NodeImport) -> Imported {
+    complex_product(n, true)
+}
+
 /// Frames of a signal, each transformed under a window.
 pub(crate) fn stft(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;

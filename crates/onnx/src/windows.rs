@@ -127,6 +127,30 @@ pub(crate) fn conv(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn conv_transpose(n: &mut NodeImport) -> Imported {
+    let spatial = spatial_shape(n)?.len();
+    let pads = list(n, "pads", 2 * spatial, 0)?;
+    transposed_conv(n, &pads, 2)
+}
+
+/// As [`conv_transpose`], with padding that is an operand before the bias.
+pub(crate) fn conv_transpose_with_pads(n: &mut NodeImport) -> Imported {
+    let spatial = spatial_shape(n)?.len();
+    let pads = match n.constant_ints(2, "padding")? {
+        None => vec![0; 2 * spatial],
+        Some(given)
+            if given.len() == 2 * spatial && given.iter().all(|p| (0..LIMIT).contains(p)) =>
+        {
+            given.into_iter().map(|p| p as usize).collect()
+        }
+        Some(given) => {
+            return Problem::unsupported(format!("padding {given:?} of {spatial} spatial axes"));
+        }
+    };
+    transposed_conv(n, &pads, 3)
+}
+
+/// A transposed convolution whose bias is input `bias`.
+fn transposed_conv(n: &mut NodeImport, explicit: &[usize], bias: usize) -> Imported {
     let input = spatial_shape(n)?;
     let spatial = input.len();
     let kernel = weight_kernel(n, 1, spatial)?;
@@ -136,7 +160,6 @@ pub(crate) fn conv_transpose(n: &mut NodeImport) -> Imported {
     let strides = list(n, "strides", spatial, 1)?;
     let dilations = list(n, "dilations", spatial, 1)?;
     let output_padding = list(n, "output_padding", spatial, 0)?;
-    let explicit = list(n, "pads", 2 * spatial, 0)?;
     let auto = n.attributes.text("auto_pad", "NOTSET")?;
     let wanted = match n.attributes.ints("output_shape")? {
         Some(_) => Some(list(n, "output_shape", spatial, 1)?),
@@ -176,7 +199,7 @@ pub(crate) fn conv_transpose(n: &mut NodeImport) -> Imported {
         output_padding,
         groups: groups(n)?,
     };
-    let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(2)];
+    let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(bias)];
     let present = if inputs[2].is_some() { 3 } else { 2 };
     n.emit_all(Op::ConvTranspose(conv), &inputs[..present])
 }

@@ -251,3 +251,111 @@ fn the_data_may_keep_a_loop_from_running() {
         assert_eq!(results(&m)[0].1, expected);
     }
 }
+
+#[test]
+fn a_scan_of_operator_set_8_scans_each_sequence_of_a_batch() {
+    // Of two sequences, sums that are collected; backwards or not.
+    for (backwards, expected) in [(0, [0.0, 1.0, 3.0, 8.0]), (1, [1.0, 1.0, 5.0, 8.0])] {
+        let body = graph(
+            &["sum", "element"],
+            vec![node("Add", &["sum", "element"], &["next"], vec![])],
+            &["next", "next"],
+        );
+        let attributes = vec![
+            attribute("body", body),
+            build_onnx::int("num_scan_inputs", 1),
+            build_onnx::ints("directions", &[backwards]),
+        ];
+        for lengths in [&[2, 2][..], &[2, 1], &[]] {
+            let named = if lengths.is_empty() { "" } else { "lengths" };
+            let scan = node(
+                "Scan",
+                &[named, "zero", "x"],
+                &["total", "all"],
+                attributes.clone(),
+            );
+            let zero = build_onnx::floats("zero", &[2], &[0.0, 0.0]);
+            let constants = match lengths.is_empty() {
+                true => vec![zero],
+                false => vec![zero, build_onnx::int64s("lengths", lengths)],
+            };
+            let m = file(
+                8,
+                GraphProto {
+                    name: Some("g".into()),
+                    node: vec![scan],
+                    input: vec![known("x", F32, &[2, 2])],
+                    output: vec![undeclared("total"), undeclared("all")],
+                    initializer: constants,
+                    ..Default::default()
+                },
+            );
+            if lengths == [2, 1] {
+                let refused = import(&m).unwrap_err().to_string();
+                assert!(refused.contains("lengths [2, 1]"), "{refused}");
+                continue;
+            }
+            let m = import(&m).unwrap();
+            let x = Tensor::from_slice(&[2, 2], &[0.0f32, 1.0, 3.0, 5.0]);
+            let results = evaluate(&m, &[Arc::new(x)], Keep::Outputs).unwrap();
+            let results = results.outputs();
+            assert_eq!(results[0].shape(), [2]);
+            assert_eq!(results[0].as_slice::<f32>(), [1.0, 8.0]);
+            assert_eq!(results[1].shape(), [2, 2]);
+            assert_eq!(results[1].as_slice::<f32>(), expected);
+        }
+    }
+}
+
+#[test]
+fn branches_of_other_ranks_need_their_condition() {
+    // The condition is of an integer that the user can give, or of an image.
+    let branch = |shape: &str| {
+        let nodes = vec![node("Reshape", &["x", shape], &["y"], vec![])];
+        graph(&[], nodes, &["y"])
+    };
+    for (kind, size, needed) in [(build_onnx::I64, 1, true), (F32, 100, false)] {
+        let nodes = vec![
+            node(
+                "ReduceMax",
+                &["s"],
+                &["most"],
+                vec![build_onnx::int("keepdims", 0)],
+            ),
+            node("Cast", &["most"], &["c"], vec![build_onnx::int("to", 9)]),
+            node(
+                "If",
+                &["c"],
+                &["y"],
+                vec![
+                    attribute("then_branch", branch("flat")),
+                    attribute("else_branch", branch("square")),
+                ],
+            ),
+        ];
+        let mut m = model(
+            nodes,
+            &["y"],
+            vec![
+                build_onnx::int64s("flat", &[-1]),
+                build_onnx::int64s("square", &[3, 1]),
+            ],
+        );
+        m.graph
+            .as_mut()
+            .unwrap()
+            .input
+            .push(known("s", kind, &[size]));
+        let refused = import(&m).unwrap_err();
+        match needed {
+            true => assert!(
+                matches!(refused, onnx::ImportError::NeededValues(_)),
+                "{refused}"
+            ),
+            false => assert!(
+                refused.to_string().contains("f32[3] and f32[3,1]"),
+                "{refused}"
+            ),
+        }
+    }
+}

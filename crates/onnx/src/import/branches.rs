@@ -6,6 +6,7 @@
 
 use super::Importer;
 use super::control::{Stop, Values};
+use super::inputs::{deciding, is_data};
 use crate::live::Extent;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
@@ -137,6 +138,15 @@ fn taken(
     }
     let (a, b) = (n.ty(yes).clone(), n.ty(no).clone());
     if a.dtype != b.dtype || a.rank() != b.rank() {
+        // Of sizes, which a user can give, the branch is chosen when the model is read.
+        let inputs = deciding(n.model, condition);
+        if !inputs.is_empty() && !inputs.iter().any(|i| is_data(n.model, i)) {
+            let role = "condition".to_string();
+            return Err(Problem::NotConstant {
+                value: condition,
+                role,
+            });
+        }
         return Problem::unsupported(format!("its branches make {a} and {b}"));
     }
     let shape: Vec<usize> = a

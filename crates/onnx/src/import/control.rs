@@ -25,7 +25,13 @@ use tensor::{DType, Tensor};
 const MOST_OPEN_TRIPS: i64 = 4096;
 
 /// Operators with graphs as attributes.
-pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
+pub(super) const OPERATORS: [(&str, &str); 5] = [
+    ("", "If"),
+    ("", "Loop"),
+    ("", "Scan"),
+    ("", "SequenceMap"),
+    ("ai.onnx.preview", "FlexAttention"),
+];
 
 /// What defines a constant of a graph: the address of the initializer or node, which stays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,7 +69,7 @@ impl From<ImportError> for Stop {
     }
 }
 
-fn refuse<T>(reason: impl Into<String>) -> Result<T, Stop> {
+pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Node(Problem::Unsupported(reason.into())))
 }
 
@@ -103,7 +109,8 @@ impl Importer<'_> {
             "If" => self.branch(node, &attributes, &inputs),
             "Loop" => self.iterate(node, &attributes, &inputs, name),
             "SequenceMap" => self.map(node, &attributes, &inputs, name),
-            _ if opset < 9 => refuse("it has the form of operator set 8"),
+            "FlexAttention" => self.flex_attention(node, &attributes, &inputs, name),
+            _ if opset < 9 => self.scan_of_batches(node, &attributes, &inputs, name),
             _ => self.scan(node, &attributes, &inputs, name),
         }?;
         let unread = attributes.unread();
@@ -525,7 +532,24 @@ impl Importer<'_> {
             }
             parts.push(own);
         }
-        let steps = parts[0].len();
+        let (mut state, lists) = self.scanned(body, (state, collected), &parts)?;
+        for (i, mut list) in lists.into_iter().enumerate() {
+            if output_backwards[i] != 0 {
+                list.reverse();
+            }
+            state.extend(self.stacked(node, name, &list, output_axes[i])?);
+        }
+        Ok(state)
+    }
+
+    /// The state behind the last element of what is scanned, and what the body made for each.
+    fn scanned(
+        &mut self,
+        body: &GraphProto,
+        (mut state, collected): (Vec<ValueId>, usize),
+        parts: &[Vec<ValueId>],
+    ) -> Result<(Vec<ValueId>, Vec<Vec<ValueId>>), Stop> {
+        let steps = parts.first().map_or(0, Vec::len);
         if steps == 0 || parts.iter().any(|p| p.len() != steps) {
             return refuse("what it scans differs in length, or is empty");
         }
@@ -540,13 +564,97 @@ impl Importer<'_> {
             }
             state = next.to_vec();
         }
-        for (i, mut list) in lists.into_iter().enumerate() {
-            if output_backwards[i] != 0 {
-                list.reverse();
-            }
-            state.extend(self.stacked(node, name, &list, output_axes[i])?);
+        Ok((state, lists))
+    }
+
+    /// The form of operator set 8: each sequence of a batch is scanned by itself. Its elements lie along the second axis.
+    fn scan_of_batches(
+        &mut self,
+        node: &NodeProto,
+        attributes: &Attributes,
+        inputs: &[Option<ValueId>],
+        name: &str,
+    ) -> Values {
+        let body = attributes.graph("body")?;
+        let scanned = attributes.int("num_scan_inputs", 0)?;
+        let Some((lengths, operands)) = inputs.split_first() else {
+            return refuse("it has no inputs");
+        };
+        let all: Option<Vec<ValueId>> = operands.iter().copied().collect();
+        let (Some(all), Ok(scanned)) = (all, usize::try_from(scanned)) else {
+            return refuse(format!("num_scan_inputs={scanned}, or an input is missing"));
+        };
+        if scanned == 0 || scanned > all.len() {
+            return refuse(format!("it scans {scanned} of {} inputs", all.len()));
         }
-        Ok(state)
+        let kept = all.len() - scanned;
+        let Some(collected) = body.output.len().checked_sub(kept) else {
+            return refuse(format!("its body makes {} values", body.output.len()));
+        };
+        let backwards = match attributes.ints("directions")? {
+            None => vec![0; scanned],
+            Some(given) if given.len() == scanned => given.to_vec(),
+            Some(given) => return refuse(format!("directions={given:?} for {scanned} values")),
+        };
+        if let Some(lengths) = lengths {
+            self.are_whole(node, name, *lengths, all[kept])?;
+        }
+        let mut batches = Vec::new();
+        for x in &all {
+            batches.push(self.parts(node, name, *x, 0)?);
+        }
+        let count = batches[0].len();
+        if count == 0 || batches.iter().any(|b| b.len() != count) {
+            return refuse("its operands differ in their batch, or are empty");
+        }
+        let mut results = vec![Vec::new(); body.output.len()];
+        for b in 0..count {
+            let state = batches[..kept].iter().map(|x| x[b]).collect();
+            let mut parts = Vec::new();
+            for (x, backwards) in batches[kept..].iter().zip(&backwards) {
+                let mut own = self.parts(node, name, x[b], 0)?;
+                if *backwards != 0 {
+                    own.reverse();
+                }
+                parts.push(own);
+            }
+            let (state, lists) = self.scanned(body, (state, collected), &parts)?;
+            let mut values = state;
+            for list in &lists {
+                values.extend(self.stacked(node, name, list, 0)?);
+            }
+            results.iter_mut().zip(values).for_each(|(r, v)| r.push(v));
+        }
+        let mut values = Vec::new();
+        for parts in results {
+            values.extend(self.stacked(node, name, &parts, 0)?);
+        }
+        Ok(values)
+    }
+
+    /// Refuses sequences that end before what is scanned.
+    fn are_whole(
+        &mut self,
+        node: &NodeProto,
+        name: &str,
+        lengths: ValueId,
+        scanned: ValueId,
+    ) -> Result<(), Stop> {
+        let n = self.writer(node, name);
+        let whole = n.shape(scanned).get(1).copied().unwrap_or(0);
+        let Some(given) = n.model.constant(lengths) else {
+            return Err(Stop::Node(Problem::NotConstant {
+                value: lengths,
+                role: "lengths of sequences".to_string(),
+            }));
+        };
+        let given: Vec<i64> = (0..given.len()).map(|i| given.get_i64(i)).collect();
+        match given.iter().all(|l| *l == whole as i64) {
+            true => Ok(()),
+            false => refuse(format!(
+                "its sequences have lengths {given:?}, where all {whole} elements are scanned"
+            )),
+        }
     }
 
     /// The body's values for each tensor of a sequence, with those at the same places of other sequences, and with

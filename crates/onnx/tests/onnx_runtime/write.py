@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes what ONNX Runtime computes for single nodes: `fused.txt`, `movement.txt` and `written_out.txt` beside this
-file.
+"""Writes what ONNX Runtime computes for single nodes: `fused.txt`, `movement.txt`, `written_out.txt` and
+`contributed.txt` beside this file.
 
-usage: write.py
+usage: write.py [FILE...]
 
-Needs onnxruntime==1.31.1, onnx and numpy==2.4.6. Every case is one node. In the file, a line
+Needs onnxruntime==1.31.1 (1.32.0 for `contributed.txt`), onnx and numpy==2.4.6. Without names of files it writes all.
+Operators that the runtime has for other devices only are computed here by their definitions in its documentation.
+Every case is one node. In the file, a line
 `case NAME DOMAIN OPERATOR` begins a case, and these lines follow:
 
     attr NAME KIND VALUES            KIND is i, f, s, is or fs
@@ -16,6 +18,8 @@ SHAPE is `2x3`, or `-` without axes. A result `nan` is one that the operator lea
 those of padding.
 """
 
+import math
+import sys
 import zlib
 from pathlib import Path
 
@@ -24,7 +28,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-TYPES = {"float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "bool"}
+TYPES = {"float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "int16": "i16", "bool": "bool"}
 LINES = []
 
 
@@ -114,7 +118,7 @@ def case(name, op, operands, results=1, domain="com.microsoft", version=17, open
     node = helper.make_node(op, names, outs, domain=domain, **attributes)
     shown = [helper.make_empty_tensor_value_info(o) for o in outs if o]
     graph = helper.make_graph([node], "g", inputs, shown, initializers)
-    sets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
+    sets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=sets, ir_version=10)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -131,6 +135,27 @@ def case(name, op, operands, results=1, domain="com.microsoft", version=17, open
         got[i][index] = np.nan
     for own, y in zip(outs, got):
         LINES.append(tensor_line("out", own, y) if own else "skip")
+
+
+def defined(name, op, operands, formula, **attributes):
+    """A case whose results a formula of the operands gives: of an operator that the runtime has not for this device."""
+    values = operands(Seeded(name))
+    LINES.append(f"case {name} com.microsoft {op}")
+    LINES.extend(attr_line(k, v) for k, v in attributes.items())
+    given = []
+    for i, v in enumerate(values):
+        if v is None:
+            LINES.append("skip")
+            given.append(None)
+            continue
+        own = v.value if isinstance(v, Const) else v
+        LINES.append(tensor_line("const" if isinstance(v, Const) else "in", f"x{i}", own))
+        given.append(np.asarray(own))
+    wide = [g.astype(np.float64) if g is not None and g.dtype == np.float32 else g for g in given]
+    results = formula(*wide)
+    for i, y in enumerate(results if isinstance(results, list) else [results]):
+        y = np.asarray(y)
+        LINES.append(tensor_line("out", f"y{i}", y.astype(np.float32) if y.dtype == np.float64 else y))
 
 
 def activations():
@@ -696,7 +721,387 @@ def regions():
                 )
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def erf(x):
+    return np.vectorize(math.erf)(x)
+
+
+def gelu(x):
+    return x / 2 * (1 + erf(x / np.sqrt(2)))
+
+
+def softmax(x, axis=-1):
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def state_space():
+    def operands(s, queries, states, decay, beta, past=True, rows=3):
+        size, values = 4, 3
+        return [
+            s.f(2, rows, queries * size), s.f(2, rows, states * size, scale=0.3), s.f(2, rows, states * values),
+            s.f(2, states, size, values) if past else None,
+            None if decay is None else -np.abs(s.f(2, rows, states * (size if decay else 1))),
+            None if beta is None else np.abs(s.f(2, rows, states if beta else 1, scale=0.5)),
+        ]
+
+    for rule, decay, beta in (
+        ("linear", None, None), ("gated", True, None), ("gated", False, None), ("delta", None, True),
+        ("delta", None, False), ("gated_delta", True, True), ("gated_delta", False, False),
+    ):
+        for queries, states in ((2, 2), (4, 2), (3, 1)):
+            case(
+                f"LinearAttention_{rule}_{decay}_{beta}_{queries}_{states}", "LinearAttention",
+                lambda s: operands(s, queries, states, decay, beta), 2,
+                q_num_heads=queries, kv_num_heads=states, update_rule=rule,
+            )
+    case("LinearAttention_step", "LinearAttention", lambda s: operands(s, 2, 2, True, True, rows=1), 2, q_num_heads=2, kv_num_heads=2)
+    case("LinearAttention_first", "LinearAttention", lambda s: operands(s, 2, 2, True, True, past=False), 2, q_num_heads=2, kv_num_heads=2, scale=0.75)
+    case("LinearAttentionGate", "LinearAttentionGate", lambda s: [s.f(2, 3, 4), s.f(4), -np.abs(s.f(4)), s.f(2, 3, 4)], 2)
+    case("LinearAttentionGate_decay", "LinearAttentionGate", lambda s: [s.f(2, 3, 4, scale=20.0), s.f(4), -np.abs(s.f(4))])
+    for activation in ("none", "silu"):
+        for taps in (1, 2, 4):
+            for past in (False, True):
+                case(
+                    f"CausalConvWithState_{activation}_{taps}_{past}", "CausalConvWithState",
+                    lambda s: [s.f(2, 3, 5), s.f(3, 1, taps), s.f(3), s.f(2, 3, taps - 1) if past and taps > 1 else None], 2,
+                    activation=activation,
+                )
+    case("CausalConvWithState_dilated", "CausalConvWithState", lambda s: [s.f(2, 3, 7), s.f(3, 1, 3), None, s.f(2, 3, 4)], 2, dilation=2)
+    case("CausalConvWithState_last", "CausalConvWithState", lambda s: [s.f(2, 5, 3), s.f(3, 1, 3), s.f(3), s.f(2, 2, 3)], 2, channels_last=1)
+
+
+def gates():
+    case("GatedAdd", "GatedAdd", lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(2, 3, 1)])
+    for activation in ("silu", "swish", "sigmoid"):
+        case(f"GatedRMSNorm_{activation}", "GatedRMSNorm", lambda s: [s.f(2, 3, 8), s.f(4), s.f(2, 3, 8)], activation=activation)
+    case("GatedRMSNorm_epsilon", "GatedRMSNorm", lambda s: [s.f(2, 4), s.f(4), s.f(2, 4)], epsilon=0.5)
+    case("ScaledSiLU", "ScaledSiLU", lambda s: [s.f(2, 5)], alpha=1.75)
+    case("ScaledSiLU_plain", "ScaledSiLU", lambda s: [s.f(2, 5)])
+    case("ScaledSiLU_given", "ScaledSiLU", lambda s: [s.f(2, 5), f32(0.75)])
+    for scale in (None, (6,), (2, 3), (3,)):
+        for count in (0, 2):
+            word = "none" if scale is None else "x".join(map(str, scale))
+            shape = (2, 2, 3) if count == 0 else (2, 6)
+            case(f"BranchwiseRMSNorm_{word}_{count}", "BranchwiseRMSNorm", lambda s: [s.f(*shape)] + ([s.f(*scale)] if scale else []), **({"num_branches": 2} if count else {}))
+    for mix in ((2, 3), (2, 3, 1), (2, 3, 4)):
+        word = "x".join(map(str, mix))
+        case(f"HyperConnectionPreMix_{word}", "HyperConnectionPreMix", lambda s: [s.f(2, 3, 4), s.f(*mix)], reduction_scale=0.5)
+        for mixed in (False, True):
+            case(f"HyperConnectionPostMix_{word}_{mixed}", "HyperConnectionPostMix", lambda s: [s.f(2, 3, 4), s.f(2, 4), s.f(*mix)] + ([s.f(2, 3, 3)] if mixed else []))
+    case("HyperConnectionPreMix_flat", "HyperConnectionPreMix", lambda s: [s.f(2, 12), s.f(2, 12)], num_branches=3)
+    case("HyperConnectionPostMix_flat", "HyperConnectionPostMix", lambda s: [s.f(2, 12), s.f(2, 4), s.f(2, 3)], num_branches=3)
+    case("EngramGate", "EngramGate", lambda s: [s.f(1, 3, 2, 4), s.f(1, 3, 2, 4), s.f(1, 3, 4), s.f(2, 4), s.f(2, 4)])
+    case("EngramGate_normed", "EngramGate", lambda s: [s.f(1, 3, 2, 4), s.f(1, 3, 2, 4), s.f(1, 3, 4), s.f(2, 4), s.f(2, 4), s.f(2, 4)], 2)
+
+    def swiglu(gate, up=None, alpha=1.0, beta=0.0, limit=0.0):
+        if up is None:
+            gate, up = np.split(gate, 2, axis=-1)
+        if limit > 0:
+            gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+        return gate * sigmoid(alpha * gate) * (up + beta)
+
+    defined("SwiGLU", "SwiGLU", lambda s: [s.f(2, 5), s.f(2, 5)], swiglu)
+    defined("SwiGLU_packed", "SwiGLU", lambda s: [s.f(2, 6)], swiglu)
+    defined(
+        "SwiGLU_limit", "SwiGLU", lambda s: [s.f(2, 8, scale=3.0)], lambda x: swiglu(x, None, 1.5, 1.0, 2.0),
+        activation_alpha=1.5, activation_beta=1.0, limit=2.0,
+    )
+
+
+def positions():
+    def angles(s, places, half):
+        turn = s.f(places, half)
+        return [np.cos(turn), np.sin(turn)]
+
+    for layout, sections in ((0, [2, 1, 1]), (0, [1, 0, 3]), (1, [2, 1, 1]), (1, [4, 0, 0])):
+        for interleaved in (0, 1):
+            case(
+                f"MRotaryEmbedding_{layout}_{sections[0]}_{interleaved}", "MRotaryEmbedding",
+                lambda s: [s.f(2, 3, 16), i64(s.rng.integers(0, 9, size=(3, 2, 3))), *angles(s, 9, 4)],
+                mrope_section=sections, mrope_layout=layout, interleaved=interleaved, num_heads=2,
+            )
+    case(
+        "MRotaryEmbedding_heads", "MRotaryEmbedding",
+        lambda s: [s.f(2, 2, 3, 8), i64(s.rng.integers(0, 9, size=(3, 2, 3))), *angles(s, 9, 4)], mrope_section=[2, 1, 1],
+    )
+    case(
+        "MRotaryEmbedding_part", "MRotaryEmbedding",
+        lambda s: [s.f(2, 3, 24), i64(s.rng.integers(0, 9, size=(3, 2, 3))), *angles(s, 9, 4)],
+        mrope_section=[1, 2, 1], num_heads=2, rotary_embedding_dim=8,
+    )
+
+    def buckets(table, length, farthest, both):
+        count, heads = table.shape
+        by_heads = table.reshape(heads, count)
+        # As transformers' `_relative_position_bucket`, with logarithms of f32.
+        distance = np.arange(length)[None, :] - np.arange(length)[:, None]
+        first = np.zeros_like(distance)
+        if both:
+            count //= 2
+            first = (distance > 0) * count
+            distance = np.abs(distance)
+        else:
+            distance = -np.minimum(distance, 0)
+        exact = count // 2
+        with np.errstate(divide="ignore"):
+            share = np.log(distance.astype(np.float32) / np.float32(exact)) / np.float32(np.log(farthest / exact))
+        far = np.where(distance < exact, 0, exact + share * (count - exact)).astype(np.int64)
+        places = first + np.where(distance < exact, distance, np.minimum(far, count - 1))
+        return by_heads[:, places][None]
+
+    for both in (0, 1):
+        for length, count, farthest in ((5, 8, 16), (40, 32, 128)):
+            defined(
+                f"RelativePositionBias_{both}_{length}", "RelativePositionBias",
+                lambda s: [s.f(count, 2), Const(i64([length])), Const(i64([length]))],
+                lambda table, q, k: buckets(table, length, farthest, both), max_distance=farthest, is_bidirectional=both,
+            )
+
+    def gated(query, bias, scores, weight, own, factor):
+        heads = (query + bias).reshape(2, 3, 2, 4).transpose(0, 2, 1, 3)
+        sums = (heads @ weight + own).reshape(2, 2, 3, 2, -1).sum(-1)
+        u, r = np.split(sigmoid(sums), 2, axis=-1)
+        return (u * (r * factor - 1) + 2) * scores
+
+    defined(
+        "GatedRelativePositionBias", "GatedRelativePositionBias",
+        lambda s: [s.f(2, 3, 8), s.f(8), s.f(1, 2, 3, 3), s.f(4, 8), s.f(8), s.f(1, 2, 1, 1)], gated, num_heads=2,
+    )
+
+    def gemma(angles, q, q_rot, k, k_rot):
+        c, s = np.cos(angles)[:, None], np.sin(angles)[:, None]
+        return [q * c + q_rot * s, k * c + k_rot * s]
+
+    defined("GemmaRotaryEmbedding", "GemmaRotaryEmbedding", lambda s: [s.f(2, 3, 4), *(s.f(2, 2, 3, 4) for _ in range(4))], gemma)
+
+
+def images():
+    def normal(x, gamma, beta, groups, last, silu, epsilon=1e-5):
+        y = np.moveaxis(x, -1, 1) if last else x
+        apart = y.reshape(y.shape[0], groups, -1)
+        mean, variance = apart.mean(-1, keepdims=True), apart.var(-1, keepdims=True)
+        y = ((apart - mean) / np.sqrt(variance + epsilon)).reshape(y.shape) * gamma[:, None, None] + beta[:, None, None]
+        y = y * sigmoid(y) if silu else y
+        return np.moveaxis(y, 1, -1) if last else y
+
+    for last in (0, 1):
+        shape = (2, 3, 2, 4) if last else (2, 4, 3, 2)
+        for silu in (0, 1):
+            attributes = dict(groups=2, channels_last=last, activation=silu)
+            defined(
+                f"GroupNorm_{last}_{silu}", "GroupNorm", lambda s: [s.f(*shape), s.f(4), s.f(4)],
+                lambda x, g, b: normal(x, g, b, 2, last, silu), **attributes,
+            )
+    attributes = dict(groups=2, channels_last=1, activation=1, epsilon=0.25)
+    for skip in ((2, 3, 2, 4), (2, 1, 1, 4), (2, 4)):
+        for bias in (False, True):
+            def skipped(x, gamma, beta, skip, bias=None):
+                total = x + (skip[:, None, None] if skip.ndim == 2 else skip) + (0 if bias is None else bias)
+                return [normal(total, gamma, beta, 2, True, True, 0.25), total]
+
+            defined(
+                f"SkipGroupNorm_{len(skip)}_{skip[1]}_{bias}", "SkipGroupNorm",
+                lambda s: [s.f(2, 3, 2, 4), s.f(4), s.f(4), s.f(*skip)] + ([s.f(4)] if bias else []), skipped, **attributes,
+            )
+    defined("BiasAdd", "BiasAdd", lambda s: [s.f(2, 3, 4), s.f(4), s.f(2, 3, 4)], lambda x, b, skip: x + b + skip)
+    defined("BiasDropout", "BiasDropout", lambda s: [s.f(2, 3, 4), s.f(4), s.f(2, 3, 4)], lambda x, b, r: [x + b + r, np.ones(x.shape, bool)])
+    defined("BiasDropout_ratio", "BiasDropout", lambda s: [s.f(2, 3), s.f(3), None, Const(f32(0.5))], lambda x, b, r, q: x + b)
+
+    def split(x, bias):
+        left, right = np.split(x + bias, 2, axis=-1)
+        return left * gelu(right)
+
+    defined("BiasSplitGelu", "BiasSplitGelu", lambda s: [s.f(2, 3, 8), s.f(8)], split)
+    defined(
+        "BiasSoftmax_inner", "BiasSoftmax", lambda s: [s.f(2, 2, 3, 4), s.f(2, 1, 1, 4)],
+        lambda x, b: softmax(x + b), axis=3, is_inner_broadcast=1,
+    )
+    defined(
+        "BiasSoftmax_outer", "BiasSoftmax", lambda s: [s.f(2, 2, 3, 4), s.f(1, 1, 3, 4)],
+        lambda x, b: softmax((x + b).reshape(4, 12)).reshape(x.shape), axis=2, is_inner_broadcast=0,
+    )
+
+    def conv(x, w, b, stride, pad, groups):
+        x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+        batch, height, width, _ = x.shape
+        count, own, rows, columns = w.shape
+        y = np.zeros((batch, (height - rows) // stride + 1, (width - columns) // stride + 1, count))
+        for m in range(count):
+            first = m // (count // groups) * own
+            for r in range(y.shape[1]):
+                for c in range(y.shape[2]):
+                    part = x[:, r * stride:r * stride + rows, c * stride:c * stride + columns, first:first + own]
+                    y[:, r, c, m] = np.einsum("bhwk,khw->b", part, w[m]) + b[m]
+        return y
+
+    for op in ("NhwcConv", "NhwcFusedConv"):
+        for groups in (1, 2):
+            defined(
+                f"{op}_{groups}", op, lambda s: [s.f(2, 5, 4, 4), s.f(6, 4 // groups, 3, 3), s.f(6)],
+                lambda x, w, b: conv(x, w, b, 2, 1, groups), strides=[2, 2], pads=[1, 1, 1, 1], group=groups,
+            )
+    defined(
+        "NhwcFusedConv_sum", "NhwcFusedConv", lambda s: [s.f(1, 4, 3, 2), s.f(3, 2, 2, 2), s.f(3), s.f(1, 3, 2, 3)],
+        lambda x, w, b, z: np.maximum(conv(x, w, b, 1, 0, 1) + z, 0), activation="Relu",
+    )
+    for mode in ("bilinear", "nearest"):
+        for size in ([3, 4], [1, 2], [5, 1]):
+            def operands(s):
+                boxes = s.rng.integers(-1, 10, size=(4, 4)) / 8
+                return [s.f(2, 3, 6, 5), f32(boxes), i32(s.rng.integers(0, 2, size=4)), Const(i32(size))]
+
+            case(f"CropAndResize_{mode}_{size[0]}", "CropAndResize", operands, mode=mode, extrapolation_value=-2.5)
+    case("ConvTransposeWithDynamicPads", "ConvTransposeWithDynamicPads", lambda s: [s.f(1, 2, 4, 5), s.f(2, 3, 3, 2), Const(i64([1, 0, 0, 1])), s.f(3)], strides=[2, 2])
+    for dim, size, step in ((-1, 2, 1), (0, 3, 2), (1, 2, 3), (1, 5, 1)):
+        case(f"UnfoldTensor_{dim}_{size}_{step}", "UnfoldTensor", lambda s: [s.f(4, 5, 3)], dim=dim, size=size, step=step)
+
+
+def transforms():
+    def pairs(x):
+        return np.stack([x.real, x.imag], -1)
+
+    defined("Rfft", "Rfft", lambda s: [s.f(2, 3, 8)], lambda x: pairs(np.fft.rfft(x)), signal_ndim=1, onesided=1, normalized=0)
+    defined("Rfft_6", "Rfft", lambda s: [s.f(6)], lambda x: pairs(np.fft.rfft(x)))
+    defined(
+        "Irfft", "Irfft", lambda s: [pairs(np.fft.rfft(s.f(2, 3, 8))).astype(np.float32)],
+        lambda x: np.fft.irfft(x[..., 0] + 1j * x[..., 1]), signal_ndim=1,
+    )
+    compound = lambda x: x[..., 0] + 1j * x[..., 1]
+    defined("ComplexMul", "ComplexMul", lambda s: [s.f(2, 3, 2), s.f(2, 3, 2)], lambda a, b: pairs(compound(a) * compound(b)))
+    defined("ComplexMulConj", "ComplexMulConj", lambda s: [s.f(2, 3, 2), s.f(3, 2)], lambda a, b: pairs(compound(a) * compound(b).conj()))
+    for word, value in (("nan", np.nan), ("inf", -np.inf), ("finite", 1.0)):
+        for only in ("", "isnan_only", "isinf_only"):
+            def operands(s):
+                x = s.f(2, 3)
+                x[1, 2] = value
+                return [s.f(4), Const(x)] if word != "nan" else [s.f(4), Const(x), s.f(1)]
+
+            def finite(*parts):
+                good = {"": np.isfinite, "isnan_only": lambda x: ~np.isnan(x), "isinf_only": lambda x: ~np.isinf(x)}[only]
+                return np.array(all(good(p).all() for p in parts))
+
+            if word == "nan":
+                continue
+            defined(f"IsAllFinite_{word}_{only or 'both'}", "IsAllFinite", operands, finite, **({only: 1} if only else {}))
+    defined("TorchEmbedding", "TorchEmbedding", lambda s: [s.f(5, 3), i64([[0, 4, 2], [1, 1, 3]]), Const(i64(1))], lambda t, i, p: t[i])
+    tanh_gelu = lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    defined("GemmFastGelu", "GemmFastGelu", lambda s: [s.f(2, 3, 4), s.f(4, 5), s.f(5)], lambda x, w, b: tanh_gelu(x @ w + b))
+    defined("GemmFastGelu_plain", "GemmFastGelu", lambda s: [s.f(3, 4), s.f(4, 5)], lambda x, w: tanh_gelu(x @ w))
+    defined(
+        "FusedMatMulActivation", "FusedMatMulActivation", lambda s: [s.f(2, 4, 3), s.f(5, 3)],
+        lambda a, b: np.maximum(0.5 * (a @ b.T), 0), activation="Relu", alpha=0.5, transB=1,
+    )
+
+
+def bytes_beside():
+    case("MatMulInteger16", "MatMulInteger16", lambda s: [s.rng.integers(-999, 999, size=(2, 3)).astype(np.int16), s.rng.integers(-999, 999, size=(3, 4)).astype(np.int16)])
+
+    def embed(s, segments, mask, kind):
+        table = lambda *shape: Const(getattr(s, kind)(*shape))
+        scale = lambda: Const(f32(s.rng.integers(1, 32) / 512))
+        zero = lambda: Const(np.array(s.rng.integers(0, 128), np.uint8 if kind == "u8" else np.int8))
+        own = lambda v: v() if segments else None
+        return [
+            i32(s.rng.integers(0, 9, size=(2, 4))), i32(s.rng.integers(0, 2, size=(2, 4))) if segments else None,
+            table(9, 6), table(5, 6), own(lambda: table(2, 6)), table(6), table(6),
+            i32([[1, 1, 1, 0], [1, 1, 0, 0]]) if mask else None,
+            scale(), scale(), own(scale), scale(), scale(), zero(), zero(), own(zero), zero(), zero(),
+        ]
+
+    for kind in ("u8", "i8"):
+        for segments in (False, True):
+            for mask in (False, True):
+                case(f"QEmbedLayerNormalization_{kind}_{segments}_{mask}", "QEmbedLayerNormalization", lambda s: embed(s, segments, mask, kind), 2)
+
+    def mean(x, scale, zero, own_scale, own_zero):
+        y = ((x.astype(np.float64) - zero) * scale).mean(axis=(0, 2), keepdims=True)
+        return np.clip(np.round(y / own_scale) + own_zero, 0, 255).astype(np.uint8)
+
+    defined(
+        "QLinearReduceMean", "QLinearReduceMean",
+        lambda s: [s.u8(2, 3, 4), Const(f32(0.03125)), Const(u8(120)), Const(f32(0.015625)), Const(u8(100))], mean,
+        axes=[0, -1], keepdims=1,
+    )
+    defined("ReduceSumInteger", "ReduceSumInteger", lambda s: [s.i8(2, 3, 4)], lambda x: x.sum(axis=1, dtype=np.int32), axes=[1], keepdims=0)
+    defined("ReduceSumInteger_kept", "ReduceSumInteger", lambda s: [s.u8(2, 3, 4)], lambda x: x.sum(axis=(0, 2), dtype=np.int32, keepdims=True), axes=[2, 0], keepdims=1)
+    defined(
+        "MulInteger", "MulInteger", lambda s: [s.u8(2, 3), Const(u8(7)), s.u8(3), Const(u8(131))],
+        lambda a, z, b, w: (a.astype(np.int32) - z) * (b.astype(np.int32) - w),
+    )
+    defined("MulInteger_plain", "MulInteger", lambda s: [s.i8(2, 3), None, s.i8(2, 1)], lambda a, z, b: a.astype(np.int32) * b)
+
+
+def decoding():
+    def attend(q, k, v, heads, bias=0.0):
+        """[batch, rows, heads * size] and keys of [batch, heads, rows, size]."""
+        batch, rows, width = q.shape
+        q = q.reshape(batch, rows, heads, -1).transpose(0, 2, 1, 3)
+        weights = softmax(q @ k.swapaxes(-1, -2) / np.sqrt(width / heads) + bias)
+        return (weights @ v).transpose(0, 2, 1, 3).reshape(batch, rows, -1)
+
+    apart = lambda x, heads: x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    defined(
+        "MultiHeadAttention_packed", "MultiHeadAttention", lambda s: [s.f(2, 3, 2, 3, 4)],
+        lambda x: attend(x[..., 0, :].reshape(2, 3, 8), *(x[..., i, :].transpose(0, 2, 1, 3) for i in (1, 2)), 2), num_heads=2,
+    )
+    defined(
+        "MultiHeadAttention_packed_keys", "MultiHeadAttention", lambda s: [s.f(2, 3, 8), s.f(2, 5, 2, 2, 4)],
+        lambda q, x: attend(q, *(x[..., i, :].transpose(0, 2, 1, 3) for i in (0, 1)), 2), num_heads=2,
+    )
+    name = "DecoderMaskedMultiHeadAttention"
+    case(f"{name}_cross", name, lambda s: [s.f(2, 1, 8), s.f(2, 2, 5, 4), s.f(2, 2, 5, 4)], num_heads=2)
+    case(f"{name}_cross_bias", name, lambda s: [s.f(2, 1, 8), s.f(2, 2, 5, 4), s.f(2, 2, 5, 4), *[None] * 7, s.f(24)], num_heads=2)
+    case(f"{name}_cross_mask", name, lambda s: [s.f(2, 1, 8), s.f(2, 2, 5, 4), s.f(2, 2, 5, 4), i32([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]])], num_heads=2)
+    row = lambda s: [s.f(2, 1, 8) for _ in range(3)]
+    for length in (3, 5, 1):
+        for bias in (False, True):
+            # Rows behind the new one are the application's own.
+            def formula(q, k, v, mask, added, past_k, past_v, own, beams=None, places=None, bias=None):
+                if bias is not None:
+                    q, k, v = q + bias[:8], k + bias[8:16], v + bias[16:]
+                caches = [past_k.copy(), past_v.copy()]
+                for cache, new in zip(caches, (k, v)):
+                    cache[:, :, length] = apart(new, 2)[:, :, 0]
+                return [attend(q, *(c[:, :, : length + 1] for c in caches), 2), *caches]
+
+            defined(
+                f"{name}_room_{length}_{bias}", name,
+                lambda s: [*row(s), None, None, s.f(2, 2, 6, 4), s.f(2, 2, 6, 4), i32([length])] + ([None, None, s.f(24)] if bias else []),
+                formula, num_heads=2, past_present_share_buffer=1,
+            )
+
+
+def features():
+    classical = dict(domain="ai.onnx.ml")
+    for shape in ((5,), (2, 5), (2, 3, 5)):
+        case(f"ArrayFeatureExtractor_{len(shape)}", "ArrayFeatureExtractor", lambda s: [s.f(*shape), i64([[4, 0, 2]])], **classical)
+    case("Binarizer", "Binarizer", lambda s: [s.f(2, 5)], threshold=0.25, **classical)
+    case("Scaler", "Scaler", lambda s: [s.f(2, 3)], offset=[0.5, -1.25, 2.0], scale=[2.0, 0.5, -3.0], **classical)
+    case("Scaler_one", "Scaler", lambda s: [s.f(2, 3)], offset=[0.5], scale=[2.0], **classical)
+    for norm in ("L1", "L2"):
+        case(f"Normalizer_{norm}", "Normalizer", lambda s: [np.concatenate([s.f(2, 4), np.zeros((1, 4), np.float32)])], norm=norm, **classical)
+    case("LinearRegressor", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0], intercepts=[1.5], **classical)
+    case("LinearRegressor_targets", "LinearRegressor", lambda s: [s.f(3, 2)], coefficients=[0.5, -2.0, 1.0, 3.0], targets=2, **classical)
+    grams = dict(
+        min_gram_length=1, max_gram_length=2, ngram_counts=[0, 3], ngram_indexes=[0, 2, 1, 4, 3],
+        pool_int64s=[2, 3, 5, 2, 3, 5, 5], domain="",
+    )
+    for mode in ("TF", "IDF", "TFIDF"):
+        for skips in (0, 2):
+            case(
+                f"TfIdfVectorizer_{mode}_{skips}", "TfIdfVectorizer", lambda s: [i64(s.rng.integers(2, 6, size=(2, 9)))],
+                mode=mode, max_skip_count=skips, weights=[0.5, 2.0, 1.5, 3.0, 0.25], **grams,
+            )
+    case("FeatureVectorizer", "FeatureVectorizer", lambda s: [s.f(2, 3), s.f(2, 1)], inputdimensions=[3, 1], **classical)
+
+
 def write(name, parts):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
     LINES.clear()
     for part in parts:
         part()
@@ -708,6 +1113,7 @@ def main():
     write("fused.txt", fused)
     write("movement.txt", (movement,))
     write("written_out.txt", (bitsandbytes, recurrent, resized, regions))
+    write("contributed.txt", (state_space, gates, positions, images, transforms, bytes_beside, decoding, features))
 
 
 main()
