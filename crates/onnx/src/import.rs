@@ -4,6 +4,7 @@ mod appended;
 mod branches;
 mod contradiction;
 mod control;
+pub(crate) mod cropped;
 mod fixed;
 mod functions;
 mod guarded;
