@@ -169,16 +169,8 @@ pub(crate) fn resize(n: &mut NodeImport) -> Imported {
     let antialias = !old && n.attributes.flag("antialias", false)?;
     let exclude_outside = !old && n.attributes.flag("exclude_outside", false)?;
     if coordinates == Coordinates::TfCropAndResize && cropped::concerns(n) {
-        if antialias || exclude_outside {
-            return Problem::unsupported(
-                "its region is computed; antialias and exclude_outside are not supported then",
-            );
-        }
-        let wanted = axes.iter().zip(wanted);
-        let wanted: Vec<Wanted> = wanted
-            .map(|(&axis, (size, scale))| Wanted { axis, size, scale })
-            .collect();
-        return cropped::resize(n, filter, &wanted, beyond);
+        let wanted = (&axes[..], &wanted[..]);
+        return of_computed_region(n, filter, wanted, antialias || exclude_outside, beyond);
     }
     let regions = match coordinates {
         Coordinates::TfCropAndResize => regions(n, axes.len())?,
@@ -218,6 +210,26 @@ pub(crate) fn resize(n: &mut NodeImport) -> Imported {
         Filter::Nearest(_) if old => nearest_of_set_10(n, op, &fewer),
         _ => emit(n, x, op),
     }
+}
+
+/// `wanted` are axes, and the size and scale of each.
+fn of_computed_region(
+    n: &mut NodeImport,
+    filter: Filter,
+    wanted: (&[usize], &[(usize, Scale)]),
+    other_weights: bool,
+    beyond: f32,
+) -> Imported {
+    if other_weights {
+        return Problem::unsupported(
+            "its region is computed; antialias and exclude_outside are not supported then",
+        );
+    }
+    let wanted = wanted.0.iter().zip(wanted.1);
+    let wanted: Vec<Wanted> = wanted
+        .map(|(&axis, &(size, scale))| Wanted { axis, size, scale })
+        .collect();
+    cropped::resize(n, filter, &wanted, beyond)
 }
 
 /// Operator set 10 takes the element above along axes that get fewer elements, and the one below along others: its
