@@ -738,6 +738,8 @@ def older():
             lambda s: [image(s), f32(region[2:4] + region[6:]), None, Const(i64([3, 4]))], axes=[2, 3], domain="", version=18,
             mode="linear", coordinate_transformation_mode="tf_crop_and_resize",
         )
+    mask = Const(np.array([[True, False, True], [False, False, True]]))
+    case("Compress_axes", "Compress", lambda s: [s.f(2, 3), mask], domain="")
     for version in (7, 8):
         statistics = lambda s: [s.f(3, 4) for _ in range(3)] + [np.abs(s.f(3, 4)) + f32(0.5)]
         case(
