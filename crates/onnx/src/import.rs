@@ -4,6 +4,7 @@ mod appended;
 mod branches;
 mod contradiction;
 mod control;
+pub(crate) mod cropped;
 mod fixed;
 mod flexible;
 mod functions;
@@ -202,6 +203,7 @@ fn bind(
         live: Live::default(),
         sequences: Sequences::new(),
         narrow: Narrows::new(),
+        notes: Vec::new(),
         wanted: wanted::wanted_rows(&graph),
         training: options.training,
         parameters: HashSet::new(),
@@ -236,6 +238,8 @@ struct Importer<'a> {
     live: Live,
     sequences: Sequences,
     narrow: Narrows,
+    /// What is said about the file.
+    notes: Vec<String>,
     /// Of values of which only the first rows are read, how many.
     wanted: HashMap<String, usize>,
     /// As [`ImportOptions::training`].
@@ -295,6 +299,7 @@ impl Importer<'_> {
             return Err(ImportError::NeededValues(self.needed));
         }
         let mut notes = self.check_results(&graph, options)?;
+        notes.append(&mut self.notes);
         notes.extend(contradiction::drop_repeated(&mut graph.output));
         self.bind_outputs(&graph.output)?;
         Ok(BoundModel {
@@ -534,6 +539,7 @@ impl Importer<'_> {
             sequences: &mut self.sequences,
             narrow: &mut self.narrow,
             at_bounds: false,
+            notes: &mut self.notes,
             wanted: node
                 .output
                 .first()

@@ -74,6 +74,8 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) narrow: &'a mut Narrows,
     /// Whether the largest values stand for operands that are computed from sizes.
     pub(crate) at_bounds: bool,
+    /// What is said about the file.
+    pub(crate) notes: &'a mut Vec<String>,
     /// How many rows of the first result are read, if not all.
     pub(crate) wanted: Option<usize>,
     /// How often a value was rounded to 16 bits. Above 1, an intermediate was.

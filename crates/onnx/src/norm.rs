@@ -14,7 +14,7 @@ pub(crate) fn batch_norm(n: &mut NodeImport) -> Imported {
         return Problem::unsupported("it is in training mode");
     }
     if !n.attributes.flag("spatial", true)? {
-        return Problem::unsupported("spatial=0 (statistics of every element)");
+        return of_each_element(n, epsilon);
     }
     let inputs = [
         n.input(0)?,
@@ -24,6 +24,31 @@ pub(crate) fn batch_norm(n: &mut NodeImport) -> Imported {
         n.input(4)?,
     ];
     Ok(vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?])
+}
+
+/// Of operator set 7 and 8 without `spatial`: every element of an image has its own statistics, scale and bias.
+fn of_each_element(n: &mut NodeImport, epsilon: f32) -> Imported {
+    let x = n.input(0)?;
+    let element = n.shape(x).split_off(1);
+    let parameter = |n: &NodeImport, i: usize| {
+        let v = n.input(i)?;
+        match n.shape(v) == element {
+            true => Ok(v),
+            false => Problem::unsupported(format!(
+                "spatial=0, and its operand {i} is {} with images {element:?}",
+                n.ty(v)
+            )),
+        }
+    };
+    let (scale, bias) = (parameter(n, 1)?, parameter(n, 2)?);
+    let (mean, variance) = (parameter(n, 3)?, parameter(n, 4)?);
+    let epsilon = n.filled(n.dtype(variance), &[], f64::from(epsilon))?;
+    let variance = n.binary(Binary::Add, variance, epsilon)?;
+    let deviation = n.unary(Unary::Sqrt, variance)?;
+    let scale = n.binary(Binary::Div, scale, deviation)?;
+    let from_mean = n.binary(Binary::Sub, x, mean)?;
+    let y = n.binary(Binary::Mul, from_mean, scale)?;
+    Ok(vec![n.binary(Binary::Add, y, bias)?])
 }
 
 /// With the mean and variance of its operand, as weights are standardised by; then the given

@@ -1,5 +1,6 @@
 //! Importers of Resize and Upsample: how each axis is sampled.
 
+use crate::import::cropped::{self, Wanted};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{Binary, Filter, Line, Op, Resize, Rounding, Sampling, Scale, Unary};
@@ -54,15 +55,31 @@ const ROUNDINGS: [(&str, Rounding); 4] = [
     ("ceil", Rounding::Ceil),
 ];
 
-/// A factor that ONNX gives; positive.
+/// A factor that ONNX gives; positive. Exporters round a quotient of sizes, or a decimal: the simplest fraction that
+/// rounds to the factor is what they mean, and positions that fall on an element stay there.
 fn scale(factor: f32) -> Option<Scale> {
-    let (over, under) = fraction(factor)?;
-    (over > 0).then_some(Scale { over, under })
+    let (over, under) = fraction(factor).filter(|(over, _)| *over > 0)?;
+    let (mut whole, mut rest) = (over, under);
+    let (mut last, mut now) = ((0, 1), (1, 0));
+    // Convergents of the continued fraction, of which the first with that value is taken.
+    while rest > 0 {
+        let digit = whole / rest;
+        (last, now) = (now, (digit * now.0 + last.0, digit * now.1 + last.1));
+        (whole, rest) = (rest, whole % rest);
+        if (now.0 as f64 / now.1 as f64) as f32 == factor {
+            break;
+        }
+    }
+    let (over, under) = now;
+    Some(Scale { over, under })
 }
 
-/// The floor of so many elements scaled.
-fn scaled(extent: usize, scale: Scale) -> Option<usize> {
-    usize::try_from(extent as i128 * scale.over / scale.under).ok()
+/// The floor of so many elements scaled, multiplied in f32 as ONNX Runtime does: exporters compute the scale as a quotient of
+/// sizes, whose exact product may lie a little below the size that they want. ONNX's shape inference takes that product.
+fn scaled(extent: usize, factor: f32) -> Option<usize> {
+    let size = (extent as f32 * factor).floor();
+    // Larger ones are no longer exact.
+    (size < (1u64 << 24) as f32).then_some(size as usize)
 }
 
 /// A number that is a fraction with a denominator of at most 2^40; `None` for others.
@@ -136,6 +153,25 @@ pub(crate) fn resize(n: &mut NodeImport) -> Imported {
         .ignore(&["cubic_coeff_a", "nearest_mode", "keep_aspect_ratio_policy"]);
     let shape = n.shape(x);
     let axes = given_axes.unwrap_or_else(|| (0..shape.len()).collect());
+    let sizes = if old {
+        None
+    } else {
+        n.constant_ints(3, "sizes")?.filter(|s| !s.is_empty())
+    };
+    let scales = floats(n, scales_at, "scales")?.filter(|s| !s.is_empty());
+    let wanted = match (scales, sizes) {
+        (Some(scales), None) => by_scales(n, &shape, &axes, &scales)?,
+        (None, Some(sizes)) => by_sizes(n, &shape, &axes, &sizes)?,
+        (Some(_), Some(_)) => return Problem::unsupported("it has both scales and sizes"),
+        (None, None) => return Problem::unsupported("it has neither scales nor sizes"),
+    };
+    let beyond = n.attributes.float("extrapolation_value", 0.0)?;
+    let antialias = !old && n.attributes.flag("antialias", false)?;
+    let exclude_outside = !old && n.attributes.flag("exclude_outside", false)?;
+    if coordinates == Coordinates::TfCropAndResize && cropped::concerns(n) {
+        let wanted = (&axes[..], &wanted[..]);
+        return of_computed_region(n, filter, wanted, antialias || exclude_outside, beyond);
+    }
     let regions = match coordinates {
         Coordinates::TfCropAndResize => regions(n, axes.len())?,
         // The operand may be there all the same.
@@ -144,27 +180,15 @@ pub(crate) fn resize(n: &mut NodeImport) -> Imported {
             vec![(0.0, 1.0); axes.len()]
         }
     };
-    let sizes = if old {
-        None
-    } else {
-        n.constant_ints(3, "sizes")?.filter(|s| !s.is_empty())
-    };
-    let scales = floats(n, scales_at, "scales")?.filter(|s| !s.is_empty());
-    let wanted = match (scales, sizes) {
-        (Some(scales), None) => by_scales(&shape, &axes, &scales)?,
-        (None, Some(sizes)) => by_sizes(n, &shape, &axes, &sizes)?,
-        (Some(_), Some(_)) => return Problem::unsupported("it has both scales and sizes"),
-        (None, None) => return Problem::unsupported("it has neither scales nor sizes"),
-    };
-    let beyond = n.attributes.float("extrapolation_value", 0.0)?;
     let mut op = Resize {
         filter,
         axes: vec![None; shape.len()],
-        antialias: !old && n.attributes.flag("antialias", false)?,
-        exclude_outside: !old && n.attributes.flag("exclude_outside", false)?,
+        antialias,
+        exclude_outside,
         beyond: (coordinates == Coordinates::TfCropAndResize).then_some(beyond),
     };
     let all = axes.iter().zip(wanted).zip(regions);
+    let mut fewer = Vec::new();
     for ((at, (size, scale)), crop) in all {
         let axis = Axis {
             at: *at,
@@ -174,11 +198,53 @@ pub(crate) fn resize(n: &mut NodeImport) -> Imported {
             crop,
         };
         let sampling = axis.sampling(coordinates)?;
-        if !axis.is_kept(&sampling) {
-            op.axes[axis.at] = Some(sampling);
+        if axis.is_kept(&sampling) {
+            continue;
+        }
+        op.axes[axis.at] = Some(sampling);
+        if scale.over < scale.under {
+            fewer.push(axis.at);
         }
     }
-    emit(n, op)
+    match op.filter {
+        Filter::Nearest(_) if old => nearest_of_set_10(n, op, &fewer),
+        _ => emit(n, x, op),
+    }
+}
+
+/// `wanted` are axes, and the size and scale of each.
+fn of_computed_region(
+    n: &mut NodeImport,
+    filter: Filter,
+    wanted: (&[usize], &[(usize, Scale)]),
+    other_weights: bool,
+    beyond: f32,
+) -> Imported {
+    if other_weights {
+        return Problem::unsupported(
+            "its region is computed; antialias and exclude_outside are not supported then",
+        );
+    }
+    let wanted = wanted.0.iter().zip(wanted.1);
+    let wanted: Vec<Wanted> = wanted
+        .map(|(&axis, &(size, scale))| Wanted { axis, size, scale })
+        .collect();
+    cropped::resize(n, filter, &wanted, beyond)
+}
+
+/// Operator set 10 takes the element above along axes that get fewer elements, and the one below along others: its
+/// specification does not say so, but its node tests do.
+fn nearest_of_set_10(n: &mut NodeImport, op: Resize, fewer: &[usize]) -> Imported {
+    let mut x = n.input(0)?;
+    for (rounding, becomes_less) in [(Rounding::Ceil, true), (Rounding::Floor, false)] {
+        let mut one = op.clone();
+        one.filter = Filter::Nearest(rounding);
+        for (at, sampling) in one.axes.iter_mut().enumerate() {
+            sampling.take_if(|_| fewer.contains(&at) != becomes_less);
+        }
+        x = emit(n, x, one)?[0];
+    }
+    Ok(vec![x])
 }
 
 /// Resize of operator set 7 and 9: positions are scaled, and the nearest one is below.
@@ -201,7 +267,7 @@ pub(crate) fn upsample(n: &mut NodeImport) -> Imported {
         exclude_outside: false,
         beyond: None,
     };
-    for (at, (size, scale)) in by_scales(&shape, &all, &scales)?.into_iter().enumerate() {
+    for (at, (size, scale)) in by_scales(n, &shape, &all, &scales)?.into_iter().enumerate() {
         let axis = Axis {
             at,
             extent: shape[at],
@@ -214,11 +280,10 @@ pub(crate) fn upsample(n: &mut NodeImport) -> Imported {
             op.axes[at] = Some(sampling);
         }
     }
-    emit(n, op)
+    emit(n, x, op)
 }
 
-fn emit(n: &mut NodeImport, op: Resize) -> Imported {
-    let x = n.input(0)?;
+fn emit(n: &mut NodeImport, x: ValueId, op: Resize) -> Imported {
     if op.axes.iter().all(Option::is_none) {
         return Ok(vec![x]);
     }
@@ -380,6 +445,7 @@ fn regions(n: &NodeImport, axes: usize) -> Result<Vec<(f32, f32)>, Problem> {
 }
 
 fn by_scales(
+    n: &mut NodeImport,
     shape: &[usize],
     axes: &[usize],
     scales: &[f32],
@@ -387,14 +453,25 @@ fn by_scales(
     if scales.len() != axes.len() {
         return Problem::unsupported(format!("{} scales for {} axes", scales.len(), axes.len()));
     }
-    let wanted = axes.iter().zip(scales).map(|(at, s)| {
-        let scale = scale(*s)?;
-        Some((scaled(shape[*at], scale)?, scale))
-    });
-    match wanted.collect::<Option<Vec<_>>>() {
-        Some(wanted) => Ok(wanted),
-        None => Problem::unsupported(format!("its scales are {scales:?}")),
+    let wanted = axes
+        .iter()
+        .zip(scales)
+        .map(|(at, factor)| Some((scaled(shape[*at], *factor)?, scale(*factor)?)));
+    let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else {
+        return Problem::unsupported(format!("its scales are {scales:?}"));
+    };
+    for ((at, factor), (size, _)) in axes.iter().zip(scales).zip(&wanted) {
+        let exact = (shape[*at] as f64 * f64::from(*factor)).floor();
+        if exact != *size as f64 {
+            let (extent, name) = (shape[*at], &n.name);
+            n.notes.push(format!(
+                "node `{name}` ({}) scales {extent} elements of axis {at} by {factor}: {size} are made, the product in f32 as of \
+                 ONNX Runtime; ONNX's own shape inference rounds the exact product down, to {exact}",
+                n.proto.op_type()
+            ));
+        }
     }
+    Ok(wanted)
 }
 
 fn by_sizes(

@@ -37,6 +37,11 @@ pub(crate) fn compress(n: &mut NodeImport) -> Imported {
         None if n.live.extents(x).is_empty() => (n.reshape(x, vec![n.ty(x).len()])?, 0),
         None => return Problem::unsupported("the data decide its operand's size along an axis"),
     };
+    // Paddle's masked_select writes a condition of several axes, of which onnxruntime takes one element after the other.
+    let condition = match n.ty(condition).rank() == 1 || !n.live.extents(condition).is_empty() {
+        true => condition,
+        false => n.reshape(condition, vec![n.ty(condition).len()])?,
+    };
     let given = n.ty(condition);
     if given.rank() != 1 || given.len() > n.ty(x).shape[axis] {
         return Problem::unsupported(format!("its condition is {given} for {}", n.ty(x)));

@@ -16,7 +16,10 @@ pub(crate) fn standard_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
-/// The version of every operator set that a model imports, by domain. Sets of
+/// Onnxruntime knows this set without an import. Exporters (tf2onnx for one) write its operators and import nothing.
+const KNOWN_UNASKED: (&str, i64) = ("com.microsoft", 1);
+
+/// The version of every operator set that a model may use, by domain. Sets of
 /// which there are no operators here may have any.
 ///
 /// # Errors
@@ -41,7 +44,7 @@ pub(crate) fn operator_sets(model: &ModelProto) -> Result<HashMap<String, i64>, 
         let newest = match domain {
             "" if found < OLDEST => return Err(ImportError::OldOpset(found)),
             "" => NEWEST,
-            "com.microsoft" => 1,
+            _ if domain == KNOWN_UNASKED.0 => KNOWN_UNASKED.1,
             _ => i64::MAX,
         };
         if found > newest {
@@ -59,5 +62,7 @@ pub(crate) fn operator_sets(model: &ModelProto) -> Result<HashMap<String, i64>, 
             )));
         }
     }
+    sets.entry(KNOWN_UNASKED.0.to_string())
+        .or_insert(KNOWN_UNASKED.1);
     Ok(sets)
 }

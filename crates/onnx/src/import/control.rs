@@ -284,6 +284,7 @@ impl Importer<'_> {
             sequences: &mut self.sequences,
             narrow: &mut self.narrow,
             at_bounds: false,
+            notes: &mut self.notes,
             wanted: None,
             roundings: 0,
             training: self.training,

@@ -86,19 +86,20 @@ pub(super) fn resize(n: &mut NodeImport, operator: &Operator) -> Imported {
 }
 
 /// One axis of a resizing.
-struct Sampled {
-    axis: usize,
+pub(super) struct Sampled {
+    pub(super) axis: usize,
     /// No more elements than these are in the result.
-    bound: usize,
-    size: ValueId,
-    extent: ValueId,
+    pub(super) bound: usize,
+    pub(super) size: ValueId,
+    pub(super) extent: ValueId,
 }
 
-/// For each element of the result, a place in the operand: its floor, and what is left of it as a fraction.
-struct Place {
-    floor: ValueId,
-    rest: ValueId,
-    over: ValueId,
+/// For each element of the result, a place in the operand: its floor (i64), and what is left of it as a fraction of two
+/// numbers of one type.
+pub(super) struct Place {
+    pub(super) floor: ValueId,
+    pub(super) rest: ValueId,
+    pub(super) over: ValueId,
 }
 
 fn place(n: &mut NodeImport, s: &Sampled, coordinates: Coordinates) -> Result<Place, Problem> {
@@ -146,16 +147,27 @@ fn along_axis(
     (coordinates, filter): (Coordinates, Filter),
 ) -> Result<ValueId, Problem> {
     let p = place(n, s, coordinates)?;
+    at_places(n, x, s, &p, filter)
+}
+
+/// The operand at places along an axis.
+pub(super) fn at_places(
+    n: &mut NodeImport,
+    x: ValueId,
+    s: &Sampled,
+    p: &Place,
+    filter: Filter,
+) -> Result<ValueId, Problem> {
     match filter {
         Filter::Nearest(rounding) => {
             let up = match rounding {
                 Rounding::Floor => return neighbour(n, x, s, p.floor),
                 Rounding::Ceil => {
-                    let zero = n.number(0);
+                    let zero = n.filled(n.dtype(p.rest), &[], 0.0)?;
                     n.binary(Binary::Greater, p.rest, zero)?
                 }
                 Rounding::HalfDown | Rounding::HalfUp => {
-                    let two = n.number(2);
+                    let two = n.filled(n.dtype(p.rest), &[], 2.0)?;
                     let twice = n.binary(Binary::Mul, p.rest, two)?;
                     let compare = match rounding {
                         Rounding::HalfUp => Binary::GreaterOrEqual,
@@ -168,11 +180,11 @@ fn along_axis(
             let nearest = n.binary(Binary::Add, p.floor, up)?;
             neighbour(n, x, s, nearest)
         }
-        Filter::Linear => weighted(n, x, s, &p, 0, |n, t| {
+        Filter::Linear => weighted(n, x, s, p, 0, |n, t| {
             let one = n.filled(n.dtype(t), &[], 1.0)?;
             Ok(vec![n.binary(Binary::Sub, one, t)?, t])
         }),
-        Filter::Cubic { a } => weighted(n, x, s, &p, -1, |n, t| {
+        Filter::Cubic { a } => weighted(n, x, s, p, -1, |n, t| {
             let a = f64::from(a);
             // Keys' kernel at most one element away, and at most two.
             let near = [a + 2.0, -(a + 3.0), 0.0, 1.0];

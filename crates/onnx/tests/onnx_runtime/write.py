@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what ONNX Runtime computes for single nodes: `fused.txt`, `movement.txt`, `written_out.txt` and
+"""Writes what ONNX Runtime computes for single nodes: `fused.txt`, `movement.txt`, `older.txt`, `written_out.txt` and
 `contributed.txt` beside this file.
 
 usage: write.py [FILE...]
@@ -1097,6 +1097,56 @@ def features():
                 mode=mode, max_skip_count=skips, weights=[0.5, 2.0, 1.5, 3.0, 0.25], **grams,
             )
     case("FeatureVectorizer", "FeatureVectorizer", lambda s: [s.f(2, 3), s.f(2, 1)], inputdimensions=[3, 1], **classical)
+def older():
+    """Forms of older operator sets, scales that are rounded quotients, and regions that are operands.
+
+    Left out: positions that fall on an element, where the runtime's rounding decides, and regions of an axis that keeps its
+    size, which the runtime does not read."""
+    image = lambda s: s.f(1, 2, 10, 11)
+    for scales in ([1.0, 1.0, 0.6, 1.75], [1.0, 1.0, 0.7, 0.3], [1.0, 1.0, 1.5, 1.0], [1.0, 1.0, 1.0, 0.5]):
+        for mode in ("nearest", "linear"):
+            case(
+                f"Resize_10_{mode}_" + "_".join(map(str, scales[2:])), "Resize", lambda s: [image(s), Const(f32(scales))], mode=mode,
+                domain="", version=10,
+            )
+    for quotients in ([7 / 10, 17 / 11], [9 / 10, 5 / 11], [17 / 10, 8 / 11]):
+        scales = Const(f32([1, 1, *quotients]))
+        name = "_".join(f"{q:.2f}" for q in quotients)
+        for mode in ("nearest", "linear"):
+            for places in ("half_pixel", "asymmetric", "pytorch_half_pixel"):
+                for rounding in ("floor", "ceil") if mode == "nearest" else ("floor",):
+                    case(
+                        f"Resize_13_{mode}_{places}_{rounding}_{name}", "Resize", lambda s: [image(s), None, scales], mode=mode,
+                        coordinate_transformation_mode=places, nearest_mode=rounding, domain="", version=13,
+                    )
+        case(f"Upsample_9_{name}", "Upsample", lambda s: [image(s), Const(f32([1, 1, 17 / 10, 19 / 11]))], mode="linear", domain="", version=9)
+    regions = {
+        "inside": [0, 0, 0.25, 0.125, 1, 1, 0.75, 0.5],
+        "outside": [0, 0, -0.25, 0.5, 1, 1, 0.5, 1.25],
+        "turned": [0, 0, 0.75, 1, 1, 1, 0.25, 0],
+        "whole": [0, 0, 0, 0, 1, 1, 1, 1],
+    }
+    for word, region in regions.items():
+        for mode, rounding in (("nearest", "round_prefer_floor"), ("nearest", "ceil"), ("linear", "floor"), ("cubic", "floor")):
+            for size in ([1, 2, 4, 5], [1, 2, 1, 7]):
+                common = dict(mode=mode, coordinate_transformation_mode="tf_crop_and_resize", nearest_mode=rounding, extrapolation_value=0.5)
+                case(
+                    f"Resize_region_{word}_{mode}_{rounding}_{size[2]}", "Resize",
+                    lambda s: [image(s), f32(region), None, Const(i64(size))], domain="", version=13, **common,
+                )
+        case(
+            f"Resize_region_axes_{word}", "Resize",
+            lambda s: [image(s), f32(region[2:4] + region[6:]), None, Const(i64([3, 4]))], axes=[2, 3], domain="", version=18,
+            mode="linear", coordinate_transformation_mode="tf_crop_and_resize",
+        )
+    mask = Const(np.array([[True, False, True], [False, False, True]]))
+    case("Compress_axes", "Compress", lambda s: [s.f(2, 3), mask], domain="")
+    for version in (7, 8):
+        statistics = lambda s: [s.f(3, 4) for _ in range(3)] + [np.abs(s.f(3, 4)) + f32(0.5)]
+        case(
+            f"BatchNormalization_{version}_elements", "BatchNormalization", lambda s: [s.f(2, 3, 4), *statistics(s)], spatial=0,
+            epsilon=0.001, domain="", version=version,
+        )
 
 
 def write(name, parts):
@@ -1112,6 +1162,7 @@ def main():
     fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized, experts)
     write("fused.txt", fused)
     write("movement.txt", (movement,))
+    write("older.txt", (older,))
     write("written_out.txt", (bitsandbytes, recurrent, resized, regions))
     write("contributed.txt", (state_space, gates, positions, images, transforms, bytes_beside, decoding, features))
 
