@@ -1,6 +1,7 @@
 //! What comes first without tuning, for kinds of operators whose defaults once lagged.
 
-use ir::{Isa, Target};
+use graph::{Model, Narrowed, Requantised, products_of_bf16};
+use ir::{CpuTarget, HalfDot, Isa, Target, TileDot};
 use plan::{LayoutPolicy, plan};
 use search::{Accuracy, Sketch, space};
 
@@ -8,9 +9,26 @@ use search::{Accuracy, Sketch, space};
 fn first(name: &str, op: &str) -> Sketch {
     let model = graph::builtin::builtin(name, 1).unwrap();
     let target = Target::generic(Isa::X86Avx512).with_threads(1);
-    let plan = plan(&model, &target, &LayoutPolicy::Blocked.into()).unwrap();
+    first_of(&model, &target, op)
+}
+
+/// The same in bf16 on a target with tiles.
+fn first_in_tiles(name: &str, op: &str) -> Sketch {
+    let model = graph::builtin::builtin(name, 1).unwrap();
+    let model = products_of_bf16(&model, Requantised::Folded, Narrowed::All);
+    let target = CpuTarget {
+        half_dot: Some(HalfDot::Avx512Bf16),
+        tile_dot: Some(TileDot::Amx),
+        l2_bytes: 2 << 20,
+        ..CpuTarget::generic(TileDot::Amx.isa())
+    };
+    first_of(&model, &Target::Cpu(target).with_threads(1), op)
+}
+
+fn first_of(model: &Model, target: &Target, op: &str) -> Sketch {
+    let plan = plan(model, target, &LayoutPolicy::Blocked.into()).unwrap();
     let task = plan.tasks.iter().find(|t| t.op == op).unwrap();
-    let mut all = space(&task.program, &target, Accuracy::Strict).sketches;
+    let mut all = space(&task.program, target, Accuracy::Strict).sketches;
     all.swap_remove(0)
 }
 
@@ -34,6 +52,21 @@ fn plain_images_become_blocks_by_transposes() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn images_beyond_the_second_level_cache_are_read_once() {
+    let first = |name: &str| first_in_tiles(name, "conv2d").name;
+    let far = [
+        "op:conv2d(c=1024,h=64,w=64,k=256,r=1,s=1,pad=0)",
+        "op:conv2d(c=64,h=160,w=160,k=64)",
+    ];
+    assert_eq!(
+        far.map(first),
+        ["bf16.tiles.rows", "bf16.tiles.rows.copied"]
+    );
+    let near = "op:conv2d(c=256,h=14,w=14,k=1024,r=1,s=1,pad=0)";
+    assert_eq!(first(near), "bf16.tiles.columns.copied");
 }
 
 #[test]

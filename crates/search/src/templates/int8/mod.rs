@@ -74,7 +74,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             });
         };
         let prefix = format!("{}.tiles", sum.dot.name);
-        for (order, first) in [("columns", true), ("rows", false)] {
+        let mut orders = [("columns", true), ("rows", false)];
+        if convolution.is_some_and(|c| tiles.is_far(program, c)) {
+            orders.reverse();
+        }
+        for (order, first) in orders {
             // All pixels of an image have one order.
             let ways = ways.iter().filter(|w| first || w.has_orders());
             for (way, c) in ways.zip(convolution.iter().cycle()) {

@@ -317,7 +317,9 @@ impl Tiles<'_> {
         let lines = match () {
             () if has_border => vec![Rows::CopiedLines],
             () if self.grouped(c) == 1 || c.steps_over => vec![Rows::Lines],
-            () if maps >= MANY_MAPS => vec![Rows::CopiedLines, Rows::Lines],
+            () if maps >= MANY_MAPS && !self.is_far(program, c) => {
+                vec![Rows::CopiedLines, Rows::Lines]
+            }
             () => vec![Rows::Lines, Rows::CopiedLines],
         };
         let height = c.y.map_or(1, |y| y.extent);
@@ -338,6 +340,14 @@ impl Tiles<'_> {
             true => [image, lines].concat(),
             false => [lines, image].concat(),
         }
+    }
+
+    /// Whether an image leaves the second-level cache: blocks of maps outside of pixels read it from
+    /// beyond once for each block.
+    pub fn is_far(&self, program: &Program, c: &Convolution) -> bool {
+        let image = program.buffer(c.image);
+        let elements: i64 = image.shape.iter().product();
+        elements * image.dtype.size() as i64 > self.sum.target.l2_bytes as i64
     }
 
     /// Cycles of the fewest tiles that have so many rows.
