@@ -980,3 +980,65 @@ def suppression(g):
     boxes = np.concatenate([corners, corners + g.rng.uniform(0.1, 1, (1, 6, 2))], 2).astype(np.float32)
     limits = [g.constant(np.array([g.up_to(4)], np.int64)), g.constant(np.array([0.4], np.float32))]
     return Node([g.value(boxes), g.fresh("float32", (1, 2, 6)), *limits])
+
+
+@ms("ScaledSiLU")
+def scaled_silu(g):
+    return Node([g.pick(["float32"])], alpha=g.number(0.5, 2))
+
+
+@ms("GatedAdd")
+def gated_add(g):
+    shape = (g.up_to(2), g.up_to(3), g.up_to(8))
+    return Node([g.fresh("float32", shape), g.fresh("float32", shape), g.fresh("float32", (*shape[:-1], 1))])
+
+
+@ms("GatedRMSNorm")
+def gated_norm(g):
+    width = g.up_to(8)
+    shape = (g.up_to(2), g.up_to(3), width * g.up_to(2))
+    return Node([g.fresh("float32", shape), g.fresh("float32", (width,)), g.fresh("float32", shape)])
+
+
+@ms("BranchwiseRMSNorm")
+def branchwise_norm(g):
+    return Node([g.fresh("float32", (g.up_to(2), g.up_to(3), g.up_to(8)))])
+
+
+@ms("HyperConnectionPreMix")
+def hyper_connection(g):
+    shape = (g.up_to(2), g.up_to(3), g.up_to(8))
+    return Node([g.fresh("float32", shape), g.fresh("float32", shape[:2])], reduction_scale=g.number(0.5, 2))
+
+
+@ms("LinearAttentionGate")
+def attention_gate(g):
+    shape = (g.up_to(2), g.up_to(3), g.up_to(8))
+    width = shape[-1:]
+    return Node([g.fresh("float32", shape), g.fresh("float32", width), g.fresh("float32", width), g.fresh("float32", shape)], 2)
+
+
+@ms("CausalConvWithState")
+def causal_conv(g):
+    batch, channels, taps = g.up_to(2), g.up_to(4), g.up_to(4)
+    return Node([g.fresh("float32", (batch, channels, g.up_to(6))), g.fresh("float32", (channels, 1, taps)), g.fresh("float32", (channels,))], 2)
+
+
+@ms("UnfoldTensor")
+def unfold(g):
+    x = g.fresh("float32", (g.up_to(3), g.up_to(6)))
+    return Node([x], dim=-1, size=g.up_to(g.shape(x)[-1]), step=g.up_to(3))
+
+
+@ms("MatMulInteger16")
+def matmul_of_words(g):
+    rows, terms, columns = g.up_to(4), g.up_to(4), g.up_to(4)
+    return Node([g.fresh("int16", (rows, terms)), g.fresh("int16", (terms, columns))])
+
+
+# Operators of com.microsoft that onnxruntime's CPU provider does not have: no graph can be compared with it.
+ELSEWHERE = {
+    "BiasAdd", "BiasDropout", "BiasSoftmax", "BiasSplitGelu", "ComplexMul", "ComplexMulConj", "FusedMatMulActivation", "GatedRelativePositionBias",
+    "GemmFastGelu", "GemmaRotaryEmbedding", "GroupNorm", "Irfft", "IsAllFinite", "MulInteger", "NhwcConv", "NhwcFusedConv", "QLinearReduceMean",
+    "ReduceSumInteger", "RelativePositionBias", "Rfft", "SkipGroupNorm", "SwiGLU", "TorchEmbedding",
+}  # fmt: skip

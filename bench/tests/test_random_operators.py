@@ -8,7 +8,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
-from harness.random_operators import MAKERS, MICROSOFT, broadcasts
+from harness.random_operators import ELSEWHERE, MAKERS, MICROSOFT, broadcasts
 
 
 class RandomOperators(unittest.TestCase):
@@ -17,7 +17,9 @@ class RandomOperators(unittest.TestCase):
         found = re.findall(r'(standard|microsoft)\(\s*"(\w+)"', text)
         listed = {("" if kind == "standard" else MICROSOFT, name) for kind, name in found}
         self.assertEqual(set(MAKERS) - listed, set())
-        self.assertGreater(len(MAKERS), 0.8 * len(listed))
+        elsewhere = {(MICROSOFT, name) for name in ELSEWHERE}
+        self.assertEqual(elsewhere - listed | elsewhere & set(MAKERS), set())
+        self.assertGreater(len(MAKERS), 0.8 * len(listed - elsewhere))
 
     def test_shapes_broadcast(self):
         self.assertTrue(broadcasts((3, 1), (2, 3, 4)))
