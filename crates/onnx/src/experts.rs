@@ -6,13 +6,12 @@
 use crate::attention::{columns, transposed};
 use crate::composite::scalar;
 use crate::fused::gated;
+use crate::gates::sum;
 use crate::indexing::counting;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::quantized::{Along, dequantized};
 use graph::ValueId;
-use graph::ops::{
-    Binary, Gather, GatherElements, Gelu, Op, Reduce, ReduceKind, Softmax, TopK, Unary,
-};
+use graph::ops::{Binary, Gather, GatherElements, Gelu, Op, Softmax, TopK, Unary};
 use tensor::{DType, Tensor};
 
 /// A positive attribute.
@@ -201,15 +200,6 @@ fn routed(
     let zero = n.filled(n.dtype(weights), &[], 0.0)?;
     let apart = n.emit(Op::Where, &[is_own, weights, zero])?;
     sum(n, apart, 2, true)
-}
-
-fn sum(n: &mut NodeImport, x: ValueId, axis: usize, keepdims: bool) -> Result<ValueId, Problem> {
-    let reduce = Reduce {
-        kind: ReduceKind::Sum,
-        axes: vec![axis],
-        keepdims,
-    };
-    n.emit(Op::Reduce(reduce), &[x])
 }
 
 fn activated(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {

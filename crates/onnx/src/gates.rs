@@ -10,7 +10,12 @@ use graph::ops::{Binary, Op, Reduce, ReduceKind, Unary};
 use tensor::DType;
 
 /// The sum along an axis, which goes unless it is kept.
-fn sum(n: &mut NodeImport, x: ValueId, axis: usize, keepdims: bool) -> Result<ValueId, Problem> {
+pub(crate) fn sum(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+    keepdims: bool,
+) -> Result<ValueId, Problem> {
     let reduce = Reduce {
         kind: ReduceKind::Sum,
         axes: vec![axis],

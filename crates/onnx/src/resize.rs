@@ -232,8 +232,8 @@ fn of_computed_region(
     cropped::resize(n, filter, &wanted, beyond)
 }
 
-/// Operator set 10 takes the element above along axes that get fewer elements, and the one below along others: its
-/// specification does not say so, but its node tests do.
+/// Operator set 10 takes the element above along axes that get fewer elements, and the one below along others, as ONNX
+/// Runtime does: its specification does not say.
 fn nearest_of_set_10(n: &mut NodeImport, op: Resize, fewer: &[usize]) -> Imported {
     let mut x = n.input(0)?;
     for (rounding, becomes_less) in [(Rounding::Ceil, true), (Rounding::Floor, false)] {

@@ -40,10 +40,7 @@ struct Form<'a> {
     target: &'a CpuTarget,
     scores: &'a Nest,
     logits: Option<&'a Nest>,
-    max: &'a Nest,
-    powers: &'a Nest,
-    sum: &'a Nest,
-    inverse: &'a Nest,
+    softmax: Softmax<'a>,
     main: &'a Nest,
     out: &'a Nest,
     /// Copies of operands, which are made before.
@@ -85,10 +82,7 @@ impl<'a> Form<'a> {
             target,
             scores,
             logits,
-            max: named("max")?,
-            powers: named("e")?,
-            sum: named("sum")?,
-            inverse: named("inverse")?,
+            softmax: Softmax::of(all)?,
             main,
             out: named(OUT.as_str())?,
             copies: copies.collect(),
@@ -180,23 +174,10 @@ impl<'a> Form<'a> {
         let width = decided.width.value();
         let (outer, panels) = self.write_scores(d, &decided)?;
         let place = outer[outer.len() - 1];
-        d.reverse_compute_at(self.max.block, place)?;
-        let own = d.reverse_compute_at(self.powers.block, place)?;
-        let [.., row, column] = own[..] else {
-            return Err(d.missing("scores have rows and columns".into()));
-        };
-        d.reverse_compute_at(self.sum.block, row)?;
-        d.reverse_compute_at(self.inverse.block, row)?;
-        d.compute_at(self.max.block, row)?;
+        let column = self.softmax.write_under(d, place)?;
         self.write_main(d, &decided, place)?;
         let place = share_heads(d, &self.shapes[0].batch, &outer, self.target)?;
-        let mut passes = Vec::new();
-        for n in [self.max, self.sum] {
-            passes.push(reduce_row(d, n.block, width)?);
-        }
-        let [vectors, lane] = d.split(column, [REST, width.into()])?;
-        d.vectorize(lane)?;
-        passes.push(vectors);
+        let passes = self.softmax.passes(d, column, width)?;
         for l in passes.into_iter().chain([panels, place]) {
             d.attempt_partition(l);
         }
@@ -328,9 +309,59 @@ pub fn share_heads(
     Ok(place.unwrap_or(outer[outer.len() - 1]))
 }
 
+/// The blocks of a softmax over rows of scores.
+pub struct Softmax<'a> {
+    max: &'a Nest,
+    powers: &'a Nest,
+    sum: &'a Nest,
+    inverse: &'a Nest,
+}
+
+impl<'a> Softmax<'a> {
+    pub fn of(all: &'a [Nest]) -> Option<Softmax<'a>> {
+        let named = |name: &str| all.iter().find(|n| n.name == name);
+        Some(Softmax {
+            max: named("max")?,
+            powers: named("e")?,
+            sum: named("sum")?,
+            inverse: named("inverse")?,
+        })
+    }
+
+    /// Row by row under `place`, the loop over tiles of rows; the loop over a row's powers.
+    pub fn write_under(&self, d: &mut Draft, place: LoopId) -> Written<LoopId> {
+        d.reverse_compute_at(self.max.block, place)?;
+        let own = d.reverse_compute_at(self.powers.block, place)?;
+        let [.., row, column] = own[..] else {
+            return Err(d.missing("scores have rows and columns".into()));
+        };
+        d.reverse_compute_at(self.sum.block, row)?;
+        d.reverse_compute_at(self.inverse.block, row)?;
+        d.compute_at(self.max.block, row)?;
+        Ok(column)
+    }
+
+    /// Vectors in the passes over a row; the loops over these.
+    pub fn passes(
+        &self,
+        d: &mut Draft,
+        column: LoopId,
+        width: DecidedPart,
+    ) -> Written<Vec<LoopId>> {
+        let mut passes = Vec::new();
+        for n in [self.max, self.sum] {
+            passes.push(reduce_row(d, n.block, width)?);
+        }
+        let [vectors, lane] = d.split(column, [REST, width.into()])?;
+        d.vectorize(lane)?;
+        passes.push(vectors);
+        Ok(passes)
+    }
+}
+
 /// Partial results of a row's reduction in registers, one a lane, and one result of
 /// these; the loop over the vectors of a row.
-pub fn reduce_row(d: &mut Draft, block: BlockId, width: DecidedPart) -> Written<LoopId> {
+fn reduce_row(d: &mut Draft, block: BlockId, width: DecidedPart) -> Written<LoopId> {
     let [terms] = d.along(block, ["r"])?;
     let [terms, lane] = d.split(terms, [REST, width.into()])?;
     let partial = d.rfactor(lane)?;

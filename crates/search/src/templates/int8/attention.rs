@@ -7,7 +7,7 @@ use super::tiles::Tiles;
 use super::{Dot, DotSum};
 use crate::draft::{Decided, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
-use crate::templates::attention::{reduce_row, row_widths, share_heads};
+use crate::templates::attention::{Softmax, row_widths, share_heads};
 use crate::templates::gemm::{Packing, Shape};
 use crate::templates::registers::Registers;
 use crate::templates::{Templates, nest};
@@ -22,10 +22,7 @@ struct Form<'a> {
     /// The first and the second product, each with what follows it.
     sums: [DotSum<'a>; 2],
     shapes: [Shape; 2],
-    max: &'a Nest,
-    powers: &'a Nest,
-    sum: &'a Nest,
-    inverse: &'a Nest,
+    softmax: Softmax<'a>,
     /// The right operands.
     rights: [&'a Nest; 2],
     out: &'a Nest,
@@ -74,10 +71,7 @@ impl<'a> Form<'a> {
         Some(Form {
             sums: [product(scores, logits)?, product(main, Some(out))?],
             shapes,
-            max: named("max")?,
-            powers: named("e")?,
-            sum: named("sum")?,
-            inverse: named("inverse")?,
+            softmax: Softmax::of(all)?,
             rights,
             out,
             copies: copies.collect(),
@@ -112,23 +106,10 @@ impl<'a> Form<'a> {
         let tile = [rows, times];
         let outer = self.write_scores(d, &first, tile)?;
         let place = outer[outer.len() - 1];
-        d.reverse_compute_at(self.max.block, place)?;
-        let own = d.reverse_compute_at(self.powers.block, place)?;
-        let [.., row, column] = own[..] else {
-            return Err(d.missing("scores have rows and columns".into()));
-        };
-        d.reverse_compute_at(self.sum.block, row)?;
-        d.reverse_compute_at(self.inverse.block, row)?;
-        d.compute_at(self.max.block, row)?;
+        let column = self.softmax.write_under(d, place)?;
         self.write_main(d, &second, tile, place)?;
         let place = share_heads(d, &scores.batch, &outer, self.target)?;
-        let mut passes = Vec::new();
-        for n in [self.max, self.sum] {
-            passes.push(reduce_row(d, n.block, width)?);
-        }
-        let [vectors, lane] = d.split(column, [REST, width.into()])?;
-        d.vectorize(lane)?;
-        passes.push(vectors);
+        let passes = self.softmax.passes(d, column, width)?;
         for l in passes.into_iter().chain([place]) {
             d.attempt_partition(l);
         }
