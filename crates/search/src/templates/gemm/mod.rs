@@ -112,14 +112,17 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 
 /// Whether a program is a product that would copy its right operand in every call only because
 /// its rows are no multiple of a vector, although a panel of it stays in half the first-level
-/// cache. Rules read such rows where they are.
+/// cache. Rules read such rows where they are, and write panels: results beyond the second-level cache are
+/// better written row by row. `op:batch_matmul(b=12,m=785,k=64,n=785)` takes 12.2 ms by rules and 5.5 by the template,
+/// with 197 rows and columns 0.39 and 0.41 (a Xeon with AMX).
 pub fn copies_cut_rows(program: &Program, all: &[Nest], target: &CpuTarget) -> bool {
     let shape = main_sum(all).and_then(|main| Shape::of(program, main));
     shape.is_some_and(|s| {
         let copied = s.packing.is_some_and(|p| p.each_call && !p.transposed);
         let (_, columns) = Tiles::of(&s, target, false).default;
         let panel = s.k() * columns * DType::F32.size() as i64;
-        copied && has_cut_rows(&s, target) && 2 * panel <= target.l1_bytes as i64
+        let near = s.is_written_near(s.matrices(), target);
+        copied && has_cut_rows(&s, target) && near && 2 * panel <= target.l1_bytes as i64
     })
 }
 

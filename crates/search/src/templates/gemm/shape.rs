@@ -112,6 +112,17 @@ impl Shape {
         self.terms.extent
     }
 
+    /// How many products there are, each with operands of its own.
+    pub fn matrices(&self) -> i64 {
+        self.batch.iter().map(|b| b.extent).product()
+    }
+
+    /// Whether a thread's part of the results of so many of them stays in its second-level cache.
+    pub fn is_written_near(&self, matrices: i64, target: &CpuTarget) -> bool {
+        let bytes = matrices * self.m() * self.n() * DType::F32.size() as i64;
+        bytes <= target.l2_bytes as i64 * i64::from(target.threads.max(1))
+    }
+
     /// Whether it counts that the right operand comes from memory: a constant that can be packed and exceeds the
     /// second-level cache. In a model other constants pass between two calls.
     pub fn is_streamed(&self, target: &CpuTarget) -> bool {

@@ -108,8 +108,7 @@ impl Tiles {
             0.0
         };
         let whole = one(rows, origin) + (m / rows - 1) as f64 * one(rows, again);
-        let batch: i64 = shape.batch.iter().map(|b| b.extent).product();
-        let parts = batch * panels * ((m + rows - 1) / rows);
+        let parts = shape.matrices() * panels * ((m + rows - 1) / rows);
         panels as f64 * (whole + tail) * idle(parts, target)
     }
 }
