@@ -105,6 +105,13 @@ const FEW_CHANNELS: usize = 4;
 /// a second, and 60 GB/s, nine (an order of magnitude, Zen 5).
 const PRODUCTS_AN_ELEMENT: f64 = 9.0;
 
+/// Multiply-adds in the time that a tap of a depthwise convolution takes longer on a plain image than in blocks, with and
+/// without a stride along rows, and in the time of converting an element around one: in blocks a tap takes 1.3, plain 4
+/// and 6 or more, and an element takes 15 to 35. `op:depthwise_conv2d(c=144,h=56,w=56)` takes 0.36 ms in blocks and 0.12
+/// plain; with 5x5 taps, `c=240,h=28,w=28` takes 0.10 and 0.19 (a Xeon with AMX).
+const PLAIN_TAP: [f64; 2] = [2.7, 4.7];
+const DEPTHWISE_ELEMENT: f64 = 15.0;
+
 /// Of maps that fill no more than this part of a block, each is a sum over vectors of channels
 /// instead: lanes of channels are added up once a pixel, empty lanes are multiplied for each term.
 const MOST_EMPTY: i64 = 4;
@@ -339,7 +346,11 @@ impl Chooser<'_> {
         let stays = whole && self.home(x) == Layout::Plain;
         let image = self.model[x].ty().rank() == 4 && !stays;
         let fits = fits && (image || self.is_worth_a_block(maps));
-        if !fits || self.is_product_between_plain(group, c, x) {
+        let cheaper_plain = match grouping {
+            Some(Grouping::Depthwise) => self.is_light_depthwise(group, c, x),
+            _ => self.is_product_of_pixels(group, c, x),
+        };
+        if !fits || cheaper_plain && self.is_between_plain(group, x) {
             return Choice::plain();
         }
         let float = matches!(node.op, Op::Conv(_));
@@ -389,10 +400,19 @@ impl Chooser<'_> {
         choice
     }
 
-    /// Whether a convolution is a product of matrices with the image as one of them, all
-    /// around it is plain, and the lanes that pixels leave empty cost less than blocks:
-    /// their empty lanes, and a conversion of both images.
-    fn is_product_between_plain(&self, group: &Group, c: &Conv, x: ValueId) -> bool {
+    /// Whether no neighbour of a group may be in blocks.
+    fn is_between_plain(&self, group: &Group, x: ValueId) -> bool {
+        let results = group.outputs(self.model);
+        let mut users = results.iter().flat_map(|v| self.users.of(*v));
+        let blocked = |n: NodeId| self.may_be_blocked(n);
+        let made = self.model.producer(x).is_some_and(|(n, _)| blocked(n));
+        !made && !users.any(|(n, _)| blocked(*n))
+    }
+
+    /// Whether a convolution is a product of matrices with the image as one of them, and the
+    /// lanes that pixels leave empty cost less than blocks: their empty lanes, and a
+    /// conversion of both images.
+    fn is_product_of_pixels(&self, group: &Group, c: &Conv, x: ValueId) -> bool {
         let node = &self.model[group.anchor];
         let Some(weights) = node.input(1).filter(|_| matches!(node.op, Op::Conv(_))) else {
             return false;
@@ -400,11 +420,7 @@ impl Chooser<'_> {
         let pads = c.pads.iter().all(|p| *p == (0, 0));
         let taps = &self.model[weights].shape()[2..];
         let each_pixel = taps.iter().chain(&c.strides).all(|n| *n == 1) && pads && c.groups == 1;
-        let results = group.outputs(self.model);
-        let mut users = results.iter().flat_map(|v| self.users.of(*v));
-        let blocked = |n: NodeId| self.may_be_blocked(n);
-        let made = self.model.producer(x).is_some_and(|(n, _)| blocked(n));
-        if !each_pixel || made || users.any(|(n, _)| blocked(*n)) {
+        if !each_pixel {
             return false;
         }
         let sizes = |v: ValueId| {
@@ -422,6 +438,19 @@ impl Chooser<'_> {
         let plain = products * (filled(pixels) - 1.0);
         let in_blocks = products * (filled(channels as i64) * filled(maps as i64) - 1.0);
         plain < in_blocks + (channels + maps) * all * PRODUCTS_AN_ELEMENT
+    }
+
+    /// Whether a depthwise convolution has so few taps that blocks gain less than the conversion of both images costs.
+    fn is_light_depthwise(&self, group: &Group, c: &Conv, x: ValueId) -> bool {
+        let node = &self.model[group.anchor];
+        let Some(weights) = node.input(1).filter(|_| matches!(node.op, Op::Conv(_))) else {
+            return false;
+        };
+        let size = |shape: &[usize]| shape.iter().product::<usize>() as f64;
+        let [read, made] = [x, node.output()].map(|v| size(self.model[v].shape()));
+        let taps = size(&self.model[weights].shape()[2..]);
+        let strided = c.strides.last().is_some_and(|s| *s > 1);
+        made * taps * PLAIN_TAP[usize::from(strided)] < (read + made) * DEPTHWISE_ELEMENT
     }
 
     /// Whether an operator may run in blocks where its operand is in blocks.

@@ -160,7 +160,7 @@ pub fn decide(
     }
     let mut default = DefaultModel::new(plan(&layouts.plain), builders, &trial.making)?;
     let (start, mut costs) = (Instant::now(), None);
-    if !layouts.known && blocked(&rule).len() > 1 && !trial.time.is_zero() {
+    if !layouts.known && !blocked(&rule).is_empty() && !trial.time.is_zero() {
         let end = trial.clock.layouts_end();
         builders.pool.end_by(end);
         match improve(&plan, &mut default, builders, trial, end, &mut layouts) {

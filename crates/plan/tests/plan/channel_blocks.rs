@@ -45,25 +45,44 @@ fn judged(c: Conv, channels: usize, maps: usize) -> Plan {
     judge_both(&single(Op::Conv(c), &operands))
 }
 
+/// A depthwise convolution after a convolution, whose result is in blocks, in both layouts.
+fn depthwise_in_blocks(c: Conv, channels: usize) -> Plan {
+    let rank = c.strides.len();
+    let mut m = Model::new("depthwise", 0);
+    let x = [&[2, channels], &sizes(rank, [3, 5, 7])[..]].concat();
+    let x = m.add_input("x", DType::F32, &x);
+    let w = m.add_constant(
+        "w",
+        random(&[&[channels; 2], &vec![1; rank][..]].concat(), 1),
+    );
+    let x = m.add("conv", Op::Conv(Conv::unit(rank)), &[x, w]).unwrap();
+    let w = [&[channels, 1], &sizes(rank, [2, 2, 3])[..]].concat();
+    let w = m.add_constant("taps", random(&w, 2));
+    let y = m.add("depthwise", Op::Conv(c), &[x, w]).unwrap();
+    m.add_output(y);
+    judge_both(&m)
+}
+
 #[test]
 fn convolutions_of_every_rank() {
     for rank in 1..=3 {
         for (stride, dilation) in [(1, 1), (2, 1), (1, 2), (2, 2)] {
-            for (channels, maps, groups) in
-                [(8, 8, 1), (6, 10, 1), (5, 7, 1), (16, 8, 2), (6, 6, 6)]
-            {
+            for (channels, maps, groups) in [(8, 8, 1), (6, 10, 1), (5, 7, 1), (16, 8, 2)] {
                 let c = convolution(rank, stride, dilation, groups);
                 let plan = judged(c, channels, maps);
                 let name = match groups {
                     1 => format!("conv{rank}d"),
-                    2 => format!("grouped_conv{rank}d"),
-                    _ => format!("depthwise_conv{rank}d"),
+                    _ => format!("grouped_conv{rank}d"),
                 };
                 let expected = ["layout_transform", &name, "layout_transform"];
                 assert_eq!(kinds(&plan), expected, "{plan}");
             }
+            let [conv, depthwise] = ["conv", "depthwise_conv"].map(|op| format!("{op}{rank}d"));
+            let plan = depthwise_in_blocks(convolution(rank, stride, dilation, 6), 6);
+            let expected = ["layout_transform", &conv, &depthwise, "layout_transform"];
+            assert_eq!(kinds(&plan), expected, "{plan}");
             let plan = judged(convolution(rank, stride, dilation, 1), 3, 6);
-            let expected = [&format!("conv{rank}d"), "layout_transform"];
+            let expected = [&conv, "layout_transform"];
             assert_eq!(
                 kinds(&plan),
                 expected,

@@ -99,20 +99,24 @@ fn blocked_convolutions_have_the_promised_loops() {
 
 #[test]
 fn depthwise_and_grouped_convolutions() {
-    for (c, maps, groups, name, conversions) in [
-        (8, 8, 8, "depthwise_conv2d", 2),
-        (6, 6, 6, "depthwise_conv2d", 2),
-        (6, 12, 6, "depthwise_conv2d", 2),
+    for (c, maps, groups, taps, name, conversions) in [
+        // By itself, few taps do not pay for conversions.
+        (8, 8, 8, 3, "depthwise_conv2d", 0),
+        (6, 6, 6, 3, "depthwise_conv2d", 0),
+        (8, 8, 8, 5, "depthwise_conv2d", 2),
+        (6, 6, 6, 5, "depthwise_conv2d", 2),
+        // A channel has two maps.
+        (6, 12, 6, 3, "depthwise_conv2d", 2),
         // Groups of three maps straddle blocks of four.
-        (8, 12, 4, "grouped_conv2d", 0),
-        (16, 24, 2, "grouped_conv2d", 2),
+        (8, 12, 4, 3, "grouped_conv2d", 0),
+        (16, 24, 2, 3, "grouped_conv2d", 2),
     ] {
         let operands = [
-            input(&[1, c, 6, 5]),
-            weight(&[maps, c / groups, 3, 3], 1),
+            input(&[1, c, 7, 6]),
+            weight(&[maps, c / groups, taps, taps], 1),
             weight(&[maps], 2),
         ];
-        let op = Op::Conv(conv(2, 1, [(1, 1), (1, 0)], groups));
+        let op = Op::Conv(conv(1, 1, [(1, 1), (1, 0)], groups));
         let plan = judge_both(&single(op, &operands));
         assert!(kinds(&plan).contains(&name), "{plan}");
         assert_eq!(plan.conversions, conversions, "{plan}");
