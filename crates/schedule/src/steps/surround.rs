@@ -188,23 +188,21 @@ fn is_constant(e: &Expr) -> bool {
     matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..))
 }
 
-/// A test as one of an index alone.
+/// A test as one of an index alone. The index need not be affine: an axis of a transposed
+/// convolution has quotients of its phase in it, and these cancel out.
 fn bound(test: &Expr, indices: &[Expr], r: &Ranges) -> Option<Bound> {
-    let form = Affine::of(&at_most_zero(test, r)?)?;
-    let along = indices.iter().enumerate().flat_map(|(dim, i)| {
-        let index = Affine::of(&simplify(i, r));
-        [1, -1].map(|sign| (dim, sign, index.clone()))
-    });
-    let mut bounds = along.filter_map(|(dim, sign, index)| {
-        let rest = form.clone().add_scaled(&index?, -sign);
-        let constant = rest.to_expr().as_int()?;
+    let form = at_most_zero(test, r)?;
+    let along = indices.iter().enumerate();
+    let mut bounds = along.flat_map(|(dim, index)| [1, -1].map(|sign| (dim, sign, index)));
+    bounds.find_map(|(dim, sign, index)| {
+        let rest = simplify(&(form.clone() - index.clone() * sign), r);
+        let constant = rest.as_int()?;
         Some(Bound {
             dim,
             sign,
             constant,
         })
-    });
-    bounds.next()
+    })
 }
 
 /// Whether a test keeps apart only results that no block reads: those from some number on
