@@ -124,7 +124,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let ranked = facts.operands.iter().any(windows) && !is_uneven(&facts);
     let ways = Copies::of(&facts, target);
     if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), ways.first()) {
-        for order in orders(&facts).iter().copied() {
+        for order in orders(&facts, target).iter().copied() {
             let name = format!("{}{PARTS}", name(order, *copies));
             found.write(Draft::new(name, program), |d| {
                 write_parts(d, terms, target, (order, *copies)).map(drop)
@@ -140,7 +140,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let mut all_copies = Templates::default();
     for copies in ways {
         let mut own = Templates::default();
-        for order in orders(&facts).iter().copied() {
+        for order in orders(&facts, target).iter().copied() {
             own.write(Draft::new(name(order, copies), program), |d| {
                 write(d, all, target, (order, copies)).map(drop)
             });
@@ -212,10 +212,12 @@ fn name(order: Order, copies: Copies) -> String {
 /// The orders of loops that differ, the likely better one first. Panels need an operand that
 /// others do not move with. Where iterations of a batch axis have unequally many terms, panels
 /// pass over the other operand once for each of these iterations, and rows pass once.
-fn orders(facts: &Reduction) -> &'static [Order] {
+fn orders(facts: &Reduction, target: &CpuTarget) -> &'static [Order] {
     match facts.operands.len() {
         1 => &[Order::Rows],
-        _ if is_uneven(facts) => &[Order::Rows, Order::Panels],
+        _ if is_uneven(facts) || copies::stay_near_in_rows(facts, target) => {
+            &[Order::Rows, Order::Panels]
+        }
         _ => &Order::ALL,
     }
 }
@@ -363,7 +365,7 @@ pub fn text(program: &Program, target: &Target) -> String {
     };
     let all_copies = Copies::of(&facts, target);
     if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), all_copies.first()) {
-        for order in orders(&facts).iter().copied() {
+        for order in orders(&facts, target).iter().copied() {
             let name = format!("{}{PARTS}", name(order, *copies));
             let variant = (order, *copies);
             tell(&mut out, &name, program, |d| {
@@ -376,7 +378,11 @@ pub fn text(program: &Program, target: &Target) -> String {
             write_dots(d, dots, target)
         });
     }
-    let of = |copies: Copies| orders(&facts).iter().map(move |order| (*order, copies));
+    let of = |copies: Copies| {
+        orders(&facts, target)
+            .iter()
+            .map(move |order| (*order, copies))
+    };
     for variant in all_copies.into_iter().flat_map(of) {
         let name = name(variant.0, variant.1);
         tell(&mut out, &name, program, |d| write(d, all, target, variant));
