@@ -23,7 +23,8 @@ const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
 /// at 3.5 GHz (a Xeon with AMX).
 const LLC_OF_INTEL: f64 = 8.0;
 
-/// Bytes that a cycle brings from their second-level cache: one core reads 163 GB/s at 3.6 GHz (the same Xeon).
+/// Bytes that a cycle brings from their second-level cache: one core reads 138 to 170 GB/s, and starts 240 GFLOP/s of f32,
+/// which is about 3.7 GHz (`tunesmith explain`, the same Xeon). The number is near the upper end of that.
 const L2_OF_INTEL: f64 = 45.0;
 
 /// The share of a cache that an operand may fill: the others need the rest.

@@ -134,8 +134,8 @@ fn lies_badly(facts: &Reduction, o: &Access, lanes: usize, target: &CpuTarget) -
 
 /// Whether a copy of each row's part of an operand beyond the second-level cache is made and read there, while the copy of
 /// the other operand, which all rows read, stays there too: a copy of the whole would go through memory.
-/// `op:contract(spec=mk,kn->nm,m=128,k=768,n=3072)` takes 5.3 ms in panels and 4.5 ms in rows; with m=1024 and n=768 rows
-/// take 7.8 ms and panels 6.4 ms (a Xeon with AMX).
+/// `op:contract(spec=mk,kn->nm,m=128,k=768,n=3072)` takes 5.3 to 5.5 ms in panels and 4.5 ms in rows;
+/// `op:contract(spec=abcd,cbe->aed,a=1,b=12,c=64,d=1024,e=768)` 6.4 ms in panels and 7.8 ms in rows (a Xeon with AMX).
 pub fn stay_near_in_rows(facts: &Reduction, target: &CpuTarget) -> bool {
     let Ok((lanes, _)) = lanes::choose(facts, &[]) else {
         return false;
