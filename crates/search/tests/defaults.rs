@@ -32,6 +32,11 @@ fn first_of(model: &Model, target: &Target, op: &str) -> Sketch {
     all.swap_remove(0)
 }
 
+/// The steps of a sketch, a line each.
+fn steps(sketch: &Sketch) -> String {
+    sketch.steps.iter().map(|s| format!("{s}\n")).collect()
+}
+
 /// What a decision of a sketch is by default: the innermost part of it.
 fn decided(sketch: &Sketch, decision: &str) -> i64 {
     let mut decisions = sketch.decisions.iter();
@@ -149,4 +154,33 @@ fn the_weights_of_a_tile_are_one_stream() {
     let mut shapes = program.buffer_ids().map(|b| &program.buffer(b).shape);
     // Tiles, terms, blocks of maps, lanes.
     assert!(shapes.any(|shape| shape[..] == [30, 10, 1, 1, 16, 2, 16]));
+}
+
+/// Terms that are less than a page apart are on as many pages together.
+#[test]
+fn operands_of_a_contraction_whose_terms_are_on_many_pages_are_copied() {
+    let sketch = |spec: &str| first(&format!("op:contract(spec={spec})"), "contract");
+    let copied = |spec: &str| {
+        let text = steps(&sketch(spec));
+        ["pack A ", "pack B "].map(|step| text.contains(step))
+    };
+    let large = "abcd,cbe->aed,a=4,b=12,c=64,d=197,e=768";
+    assert_eq!(copied(large), [true, true]);
+    // Few terms are on few pages, whatever the number of results.
+    let few = "abcd,cbe->aed,a=64,b=1,c=4,d=196,e=768";
+    assert_eq!(copied(few), [false, false]);
+}
+
+/// Columns of an update go inside the updates, so that rows are read as they lie, for any number of columns.
+#[test]
+fn updates_go_along_rows() {
+    for columns in [61, 64, 300, 6007] {
+        let name = format!("op:scatter_add(table=100,rows=1000,cols={columns})");
+        let text = steps(&first(&name, "scatter_elements"));
+        let order = text.lines().find(|l| l.contains("reorder updates.i1"));
+        let order = order.unwrap_or_else(|| panic!("{text}"));
+        let (outside, inside) = order.split_once("updates.u0").unwrap();
+        assert!(outside.split_whitespace().count() < 3, "{order}");
+        assert!(inside.contains("updates.i1"), "{order}");
+    }
 }

@@ -221,7 +221,7 @@ const ALL_PANELS: f64 = 0.5;
 /// The orders of loops that differ, the likely better one first. Panels need an operand that
 /// others do not move with. Where iterations of a batch axis have unequally many terms, panels
 /// pass over the other operand once for each of these iterations, and rows pass once, while all
-/// panels stay in a near cache.
+/// panels stay in a near cache. So they do where the lanes' operand is copied and stays near.
 fn orders(facts: &Reduction, target: &CpuTarget) -> &'static [Order] {
     let near = |o: &&Access| {
         let whole: Vec<i64> = facts.axes.iter().map(|a| a.extent).collect();
@@ -232,6 +232,7 @@ fn orders(facts: &Reduction, target: &CpuTarget) -> &'static [Order] {
     match facts.operands.len() {
         1 => &[Order::Rows],
         _ if is_uneven(facts) && constants.all(|o| near(&o)) => &[Order::Rows, Order::Panels],
+        _ if copies::stay_near_in_rows(facts, target) => &[Order::Rows, Order::Panels],
         _ => &Order::ALL,
     }
 }
