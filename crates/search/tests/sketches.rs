@@ -146,8 +146,8 @@ fn data_that_changes_its_order_wakes_threads_once() {
         "op:transpose(c=5,rows=33,cols=47,perm=102)",
         "op:transpose(c=7,rows=19,cols=37,perm=210)",
         "op:transpose(n=2,c=33,rows=9,cols=3,perm=0312)",
-        "op:depthwise_conv2d(c=37,h=13,w=11)",
-        "op:depthwise_conv2d(c=17,h=37,w=41)",
+        "op:depthwise_conv2d(c=37,h=13,w=11,r=5,s=5)",
+        "op:depthwise_conv2d(c=17,h=37,w=41,r=5,s=5)",
     ] {
         let model = graph::builtin::builtin(name, 1).unwrap();
         for threads in 1..4 {

@@ -215,11 +215,11 @@ fn read_padding(p: &mut Program, user: BlockId, b: BufferId, layout: &Layout) {
                 .iter()
                 .zip(&sizes)
                 .filter(|(i, (_, held))| prove(&(*i).clone().lt(*held), &r))
-                .filter_map(|(i, (n, _))| at_most_zero(&i.clone().lt(*n), &r))
+                .filter_map(|(i, (n, _))| at_most_zero(&fixed(&i.clone().lt(*n), &r), &r))
                 .collect();
             let needed = |t: &&Expr| {
                 !spatial.iter().any(|v| t.uses_var(*v))
-                    || at_most_zero(t, &r).is_none_or(|t| !padded.contains(&t))
+                    || at_most_zero(&fixed(t, &r), &r).is_none_or(|t| !padded.contains(&t))
             };
             let left = conjuncts(Some(test)).into_iter().filter(needed).cloned();
             Some(match left.reduce(Expr::and) {
@@ -228,6 +228,14 @@ fn read_padding(p: &mut Program, user: BlockId, b: BufferId, layout: &Layout) {
             })
         })
     });
+}
+
+/// With numbers for variables that have one value, such as the tap of a 1x1 convolution.
+fn fixed(e: &Expr, r: &Ranges) -> Expr {
+    e.rewrite(&mut |e| {
+        let value = r.get(e.as_var()?)?;
+        (value.lo == value.hi).then(|| Expr::int(value.lo))
+    })
 }
 
 fn relayout(p: &mut Program, b: BufferId, layout: &Layout) {

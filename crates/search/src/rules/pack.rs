@@ -101,7 +101,7 @@ fn layout(plan: &Plan, operand: &Access, lanes: &Lanes, tile: &Tile) -> Option<L
     let whole_rows = keeps_rows(plan, operand, lanes);
     for (dim, along) in operand.dims.iter().enumerate() {
         let rows = dim + 1 == operand.dims.len() && whole_rows;
-        match used(along)[..] {
+        match used(axes, along)[..] {
             [] => ranks.push((0, 0)),
             [(at, Stride::Elements(1))] if rows => ranks.push((2, at)),
             [(at, Stride::Elements(1))] => match tile.inner_of(at, lanes) {
@@ -163,15 +163,19 @@ fn keeps_rows(plan: &Plan, operand: &Access, lanes: &Lanes) -> bool {
 /// Whether a copy of an operand can follow the loops: each of its dimensions moves with one
 /// axis, or with the blocks of several. Along terms it may move backwards.
 pub fn follows(facts: &Reduction, operand: &Access) -> bool {
-    operand.dims.iter().all(|along| match used(along)[..] {
-        [] | [(_, Stride::Elements(1))] => true,
-        [(at, Stride::Elements(-1))] => facts.axes[at].class == Class::Reduction,
-        ref several => innermost(&facts.axes, along, several).is_some(),
-    })
+    operand
+        .dims
+        .iter()
+        .all(|along| match used(&facts.axes, along)[..] {
+            [] | [(_, Stride::Elements(1))] => true,
+            [(at, Stride::Elements(-1))] => facts.axes[at].class == Class::Reduction,
+            ref several => innermost(&facts.axes, along, several).is_some(),
+        })
 }
 
-/// Axes that a dimension is indexed by, with what one iteration adds.
-fn used(d: &Dim) -> Vec<(usize, Stride)> {
+/// Axes that a dimension is indexed by, with what one iteration adds. The single tap of a 1x1 convolution moves nothing.
+fn used(axes: &[Axis], d: &Dim) -> Vec<(usize, Stride)> {
     let all = d.steps.iter().copied().enumerate();
-    all.filter(|(_, s)| s.is_used()).collect()
+    all.filter(|(at, s)| s.is_used() && axes[*at].extent > 1)
+        .collect()
 }
