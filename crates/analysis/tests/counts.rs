@@ -17,7 +17,7 @@ use testkit::setting;
 const OPERATORS: &[&str] = &[
     "op:conv2d(c=16,h=14,w=14,k=16)",
     "op:conv2d(c=3,h=23,w=23,k=16,r=7,s=7,stride=2)",
-    "op:depthwise_conv2d(c=16,h=14,w=14)",
+    "op:depthwise_conv2d(c=16,h=14,w=14,r=5,s=5)",
     "op:conv2d_transpose(c=8,h=7,w=7,k=8)",
     "op:matmul(m=37,n=41,k=43)",
     "op:dense(m=16,n=40,k=50)",
