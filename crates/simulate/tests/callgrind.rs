@@ -29,7 +29,7 @@ const LAST: u64 = 1 << 20;
 /// Operators of several families.
 const OPERATORS: &[&str] = &[
     "op:conv2d(c=16,h=28,w=28,k=16)",
-    "op:depthwise_conv2d(c=32,h=28,w=28)",
+    "op:depthwise_conv2d(c=32,h=28,w=28,r=5,s=5)",
     "op:conv2d_transpose(c=8,h=7,w=7,k=8)",
     "op:matmul(m=64,n=96,k=128)",
     "op:softmax(rows=64,cols=512)",

@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const OPERATORS: &[&str] = &[
     "op:conv2d(c=16,h=28,w=28,k=16)",
-    "op:depthwise_conv2d(c=32,h=28,w=28)",
+    "op:depthwise_conv2d(c=32,h=28,w=28,r=5,s=5)",
     "op:matmul(m=64,n=96,k=128)",
     "op:softmax(rows=64,cols=512)",
 ];
