@@ -463,7 +463,13 @@ impl Pass<'_, '_> {
         let terms = w.bytes.len() / maps.max(1);
         let dtype = self.r.target[x.q].dtype();
         let value = |i: usize| w.bytes.get_f64(i) - rest.get(i / terms).unwrap_or(&0.0);
-        let sums = sums_of_maps((w.bytes.len(), &value), maps, |i| i / terms, dtype, zero)?;
+        let mut sums = sums_of_maps((w.bytes.len(), &value), maps, |i| i / terms, dtype, zero)?;
+        // Each channel has a sum of its own: no instruction adds several products of bytes, so
+        // that a zero point is as well taken off before, and borders need no terms.
+        let centred = zero != 0.0 && self.r.target[x.q].shape()[1] == c.groups;
+        if centred {
+            sums.iter_mut().for_each(MapSum::centre);
+        }
         let bias = self.bias(bias, maps)?;
         if maps == 0 {
             return None;
@@ -475,6 +481,7 @@ impl Pass<'_, '_> {
         let op = Op::ConvInteger(ConvInteger {
             conv: c.clone(),
             outside: zero as i64,
+            centred,
         });
         let mut sum = self.add(op.clone(), &[x.q, weights]);
         if !rest.is_empty() {
@@ -617,6 +624,13 @@ struct MapSum {
 }
 
 impl MapSum {
+    /// Of an image whose zero point is taken off every element.
+    fn centre(&mut self) {
+        self.least += self.offset;
+        self.most += self.offset;
+        self.offset = 0.0;
+    }
+
     /// Whether each sum, its offset and `more`, and all together are numbers of an i32.
     fn fits_with(&self, more: f64) -> bool {
         let offset = self.offset + more;

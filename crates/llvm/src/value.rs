@@ -199,7 +199,10 @@ impl Emitter<'_> {
             ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => {
                 self.logical(*op, a, b, s)
             }
-            ExprKind::Binary(BinaryOp::Mul, a, b) if self.is_of_integer(a, s) => {
+            ExprKind::Binary(BinaryOp::Mul, a, b)
+                if self.is_of_integer(a, s)
+                    && !(self.is_of_byte(a, s) && self.is_of_byte(b, s)) =>
+            {
                 let (a, b) = (self.expr(a, s), self.expr(b, s));
                 let (x, y) = self.unify(a.value, b.value);
                 let value = self.b.rounded_product(x, y);
@@ -230,6 +233,17 @@ impl Emitter<'_> {
     fn is_of_integer(&mut self, e: &Expr, s: &mut Scope) -> bool {
         match e.kind() {
             ExprKind::Cast(DType::F32 | DType::F64, of) => self.expr(of, s).dtype.is_int(),
+            _ => false,
+        }
+    }
+
+    /// Whether `e` is a byte made a float: products of two are exact, so that a sum may take them in.
+    fn is_of_byte(&mut self, e: &Expr, s: &mut Scope) -> bool {
+        match e.kind() {
+            ExprKind::Cast(DType::F32 | DType::F64, of) => {
+                let of = self.expr(of, s).dtype;
+                of.is_int() && of.size() == 1
+            }
             _ => false,
         }
     }

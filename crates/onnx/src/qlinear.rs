@@ -280,19 +280,35 @@ pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
 pub(crate) fn matmul_integer_to_float(n: &mut NodeImport) -> Imported {
     let (a, a_scale, a_zero) = (n.input(0)?, n.input(2)?, zero_point(n, 4));
     let (b, b_scale, b_zero) = (n.input(1)?, n.input(3)?, zero_point(n, 5));
-    let a = dequantized(n, a, (a_scale, a_zero), Along::axis(-1))?;
-    let b = dequantized(n, b, (b_scale, b_zero), Along::axis(-1))?;
-    let y = n.emit(Op::MatMul, &[a, b])?;
+    let y = product_of_bytes(n, (a, a_scale, a_zero), (b, b_scale, b_zero))?;
     plus_bias(n, y, 6)
+}
+
+/// Bytes, their scale and their zero point.
+type Scaled = (ValueId, ValueId, Option<ValueId>);
+
+/// The product of dequantised matrices. A constant scale is found later, when products of bytes are looked for; with a
+/// scale that the data decide, bytes are multiplied here, and the sum is scaled.
+fn product_of_bytes(n: &mut NodeImport, a: Scaled, b: Scaled) -> Result<ValueId, Problem> {
+    let one = n.shape(a.1).iter().product::<usize>() == 1;
+    if !one || n.model.constant(a.1).is_some() {
+        let operand = |n: &mut NodeImport, (x, scale, zero): Scaled| {
+            dequantized(n, x, (scale, zero), Along::axis(-1))
+        };
+        let (a, b) = (operand(n, a)?, operand(n, b)?);
+        return n.emit(Op::MatMul, &[a, b]);
+    }
+    let sum = crate::quantized::product(n, [a.0, b.0], [a.2, b.2])?;
+    let sum = n.emit(Op::Cast(DType::F32), &[sum])?;
+    let scale = n.binary(Binary::Mul, a.1, b.1)?;
+    n.binary(Binary::Mul, sum, scale)
 }
 
 /// Floats, quantised by their own range, and weights of bytes.
 pub(crate) fn dynamic_quantize_matmul(n: &mut NodeImport) -> Imported {
     let (b, b_scale, b_zero) = (n.input(1)?, n.input(2)?, zero_point(n, 3));
     let [a, scale, zero] = crate::quantized::by_own_range(n, n.input(0)?)?;
-    let a = dequantized(n, a, (scale, Some(zero)), Along::axis(-1))?;
-    let b = dequantized(n, b, (b_scale, b_zero), Along::axis(-1))?;
-    let y = n.emit(Op::MatMul, &[a, b])?;
+    let y = product_of_bytes(n, (a, scale, Some(zero)), (b, b_scale, b_zero))?;
     plus_bias(n, y, 4)
 }
 
@@ -307,9 +323,7 @@ fn plus_bias(n: &mut NodeImport, y: ValueId, i: usize) -> Imported {
 pub(crate) fn attention(n: &mut NodeImport) -> Imported {
     let (x, x_scale, x_zero) = (n.input(0)?, n.input(3)?, zero_point(n, 6));
     let (w, w_scale, w_zero) = (n.input(1)?, n.input(4)?, zero_point(n, 7));
-    let x = dequantized(n, x, (x_scale, x_zero), Along::axis(-1))?;
-    let w = dequantized(n, w, (w_scale, w_zero), Along::axis(-1))?;
-    let all = n.emit(Op::MatMul, &[x, w])?;
+    let all = product_of_bytes(n, (x, x_scale, x_zero), (w, w_scale, w_zero))?;
     let all = plus_bias(n, all, 2)?[0];
     let (mask, past) = (n.optional(5), n.optional(8));
     crate::fused::packed_attention(n, all, [mask, None], past)

@@ -41,7 +41,7 @@ fn less(n: &mut NodeImport, y: ValueId, p: ValueId, of: ValueId) -> Result<Value
 }
 
 /// The sum over k of (a - p)(b - q).
-fn product(
+pub(crate) fn product(
     n: &mut NodeImport,
     [a, b]: [ValueId; 2],
     [p, q]: [Option<ValueId>; 2],
@@ -120,8 +120,21 @@ fn windows_sum(
     let known = constant.filter(|t| t.len() == 1).map(|t| t.get_i64(0));
     let op = |outside: i64| {
         let conv = conv.clone();
-        Op::ConvInteger(ConvInteger { conv, outside })
+        Op::ConvInteger(ConvInteger {
+            conv,
+            outside,
+            centred: false,
+        })
     };
+    if let (Some(outside), None, true) = (known, q, n.shape(x)[1] == conv.groups) {
+        // Each channel has a sum of its own: the zero point is as well taken off before.
+        let centred = ConvInteger {
+            conv: conv.clone(),
+            outside,
+            centred: true,
+        };
+        return n.emit(Op::ConvInteger(centred), &[x, w]);
+    }
     // Of ones in place of x: how many taps count.
     let counting = op(i64::from(known.is_some()));
     let mut y = n.emit(op(known.unwrap_or(0)), &[x, w])?;

@@ -609,7 +609,11 @@ fn conv(
         groups,
     };
     let op = if is_integer(a) {
-        Op::ConvInteger(ConvInteger { conv, outside: 0 })
+        Op::ConvInteger(ConvInteger {
+            conv,
+            outside: 0,
+            centred: false,
+        })
     } else {
         Op::Conv(conv)
     };

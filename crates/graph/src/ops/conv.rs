@@ -22,6 +22,8 @@ pub struct ConvInteger {
     /// What windows read outside of the image, where quantised images have their zero
     /// point: a value of the image's type.
     pub outside: i64,
+    /// Whether this value is taken off every element, so that what lies outside counts nothing.
+    pub centred: bool,
 }
 
 impl Conv {

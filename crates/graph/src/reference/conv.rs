@@ -5,7 +5,7 @@ use super::contraction::Product;
 use super::linear::wrapped_sums;
 use super::widen::{floats, from_floats, read_strided};
 use crate::ops::{Col2Im, Conv, ConvInteger, ConvTranspose};
-use tensor::{Tensor, row_major_strides};
+use tensor::{DType, Tensor, row_major_strides};
 
 /// Where the taps of each window lie in one spatial plane.
 pub(super) struct Windows<'a> {
@@ -73,8 +73,13 @@ pub(super) fn conv(
 
 /// Products of bytes. Their sums are far below 2^53, so f64 is exact.
 pub(super) fn conv_integer(c: &ConvInteger, x: &Tensor, w: &Tensor, shape: &[usize]) -> Tensor {
-    let x = (x, c.outside as f64);
-    wrapped_sums(shape, &sums(&c.conv, x, w, None, shape))
+    let outside = c.outside as f64;
+    if c.centred {
+        let mut centred = Tensor::zeros(DType::F64, x.shape());
+        (0..x.len()).for_each(|i| centred.set_f64(i, x.get_f64(i) - outside));
+        return wrapped_sums(shape, &sums(&c.conv, (&centred, 0.0), w, None, shape));
+    }
+    wrapped_sums(shape, &sums(&c.conv, (x, outside), w, None, shape))
 }
 
 /// The sums over windows of `x`, outside of which is `outside`.

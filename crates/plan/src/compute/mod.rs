@@ -142,8 +142,8 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         return moved::moved(env, b);
     }
     match &env.node.op {
-        Op::Conv(c) => conv::conv(env, b, c, 0),
-        Op::ConvInteger(c) => conv::conv(env, b, &c.conv, c.outside),
+        Op::Conv(c) => conv::conv(env, b, c, conv::Outside::ZERO),
+        Op::ConvInteger(c) => conv::conv(env, b, &c.conv, conv::Outside::of(c)),
         Op::ConvTranspose(c) => conv_transpose::conv_transpose(env, b, c),
         Op::Col2Im(c) => conv_transpose::col2im(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
@@ -515,10 +515,15 @@ impl<'a> Env<'a> {
 
     /// An element of operand `i` in the type that the result is computed in.
     fn factor(&self, i: usize, element: Expr) -> Expr {
-        if work(self.operand_dtype(i)) == self.work() {
+        self.factor_in(self.work(), i, element)
+    }
+
+    /// An element of operand `i` in the type that terms are summed in.
+    fn factor_in(&self, sums: DType, i: usize, element: Expr) -> Expr {
+        if work(self.operand_dtype(i)) == sums {
             element
         } else {
-            element.cast(self.work())
+            element.cast(sums)
         }
     }
 
@@ -748,6 +753,11 @@ impl Axes {
 
     fn list(&self) -> Vec<AxisExtent<'_>> {
         self.0.iter().map(|(n, e)| (n.as_str(), *e)).collect()
+    }
+
+    /// How many points they have together.
+    fn points(&self) -> i64 {
+        self.0.iter().map(|(_, extent)| *extent).product()
     }
 }
 
