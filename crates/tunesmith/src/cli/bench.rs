@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
     /// Write the model without the alternatives that lost: a smaller file, and less memory when it runs
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     sign: SignArgs,

@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long)]
     force: bool,
     /// The file for the rates [default: beside the store, where every command finds those of this machine]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Also write all points that were read, the defaults among them, as `study static` reads them
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE")]

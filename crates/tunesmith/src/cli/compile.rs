@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(long, value_name = "PROGRAM", default_value = "cc")]
     cc: String,
     /// The file for the compiled model [default: NAME.tsm, NAME for an executable, NAME.o for C]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     sign: SignArgs,

@@ -19,7 +19,7 @@ pub struct Args {
     /// A compiled model (.tsm)
     artifact: PathBuf,
     /// A folder that does not exist yet, or a .tar.gz file [default: NAME-packed]
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// The program tunesmith-run for the other machine [default: the one beside this program]
     #[arg(long, value_name = "FILE")]

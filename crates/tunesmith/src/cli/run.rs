@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
     /// A folder for the outputs, or a .npy file if the model has one output [default: outputs are not written]
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<usize>)]
     threads: Option<usize>,

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER")]
     resume: Option<PathBuf>,
     /// A folder for the states: every weight, velocity and statistic as .npy
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<usize>)]
     threads: Option<usize>,

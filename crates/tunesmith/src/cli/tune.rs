@@ -103,7 +103,7 @@ pub struct Args {
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-columns"), value_name = "MB", default_value = default("keep-columns"), value_parser = parse_megabytes)]
     keep_columns: u64,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Also write the run as one page for browsers, with pictures
     #[arg(long, value_name = "FILE.html")]
