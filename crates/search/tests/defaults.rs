@@ -1,6 +1,6 @@
 //! What comes first without tuning, for kinds of operators whose defaults once lagged.
 
-use graph::ops::{Combine, Op, ScatterElements};
+use graph::ops::{Binary, Combine, GridSample, Interpolation, Op, Outside, ScatterElements};
 use graph::{Model, Narrowed, Requantised, products_of_bf16};
 use ir::{CpuTarget, HalfDot, Isa, Target, TileDot};
 use plan::{LayoutPolicy, plan};
@@ -207,5 +207,32 @@ fn updates_within_a_row_go_row_by_row() {
         let moves = |l: &&str| l.contains("updates.u0") && l.starts_with("reorder");
         assert_eq!(text.lines().filter(moves).count(), 0, "{text}");
         assert!(!text.contains("split updates"), "{text}");
+    }
+}
+
+/// What a program turns to another order before or behind its sum goes in tiles, also where it scales that.
+#[test]
+fn images_are_turned_in_tiles_inside_a_program() {
+    let mut model = Model::new("sample", 0);
+    let x = model.add_input("x", DType::F32, &[1, 32, 20, 20]);
+    let grid = model.add_input("grid", DType::F32, &[1, 16, 40, 2]);
+    let mask = model.add_input("mask", DType::F32, &[1, 1, 16, 40]);
+    let sample = GridSample {
+        interpolation: Interpolation::Linear,
+        outside: Outside::Zeros,
+        align_corners: false,
+    };
+    let sampled = model
+        .add("sampled", Op::GridSample(sample), &[x, grid])
+        .unwrap();
+    let masked = Op::Binary(Binary::Mul);
+    let y = model.add("y", masked, &[sampled, mask]).unwrap();
+    model.add_output(y);
+    let target = Target::generic(Isa::X86Avx512).with_threads(1);
+    let text = steps(&first_of(&model, &target, "grid_sample_linear"));
+    for block in ["channels_last.i2", "out.i1"] {
+        // The rows of a tile, which are unrolled.
+        let rows = |l: &&str| l.starts_with(&format!("unroll {block}"));
+        assert_eq!(text.lines().filter(rows).count(), 1, "{block} in {text}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::registers::{IN_FLIGHT, Registers, largest_divisor};
 use super::threads::own_rows;
-use super::Templates;
+use super::{Templates, transpose};
 use crate::draft::{Draft, PART, REST, Refused, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
@@ -171,7 +171,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         }
         return Ok(());
     };
-    if short_rows(d, n, at, target)? {
+    if short_rows(d, n, at, target)? || transpose::schedule(d, n, target)? {
         return Ok(());
     }
     let along = &n.spatial[at];
