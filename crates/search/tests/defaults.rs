@@ -1,9 +1,11 @@
 //! What comes first without tuning, for kinds of operators whose defaults once lagged.
 
+use graph::ops::{Binary, Combine, GridSample, Interpolation, Op, Outside, ScatterElements};
 use graph::{Model, Narrowed, Requantised, products_of_bf16};
 use ir::{CpuTarget, HalfDot, Isa, Target, TileDot};
 use plan::{LayoutPolicy, plan};
 use search::{Accuracy, Sketch, space};
+use tensor::DType;
 
 /// The first sketch of the task of an operator that is of kind `op`.
 fn first(name: &str, op: &str) -> Sketch {
@@ -182,5 +184,55 @@ fn updates_go_along_rows() {
         let (outside, inside) = order.split_once("updates.u0").unwrap();
         assert!(outside.split_whitespace().count() < 3, "{order}");
         assert!(inside.contains("updates.i1"), "{order}");
+    }
+}
+
+/// Updates along the last axis of a table go row by row, as updates and indices lie.
+#[test]
+fn updates_within_a_row_go_row_by_row() {
+    for (combine, columns) in [
+        (Combine::Replace, 512),
+        (Combine::Add, 61),
+        (Combine::Max, 7),
+    ] {
+        let mut model = Model::new("scatter", 0);
+        let x = model.add_input("x", DType::F32, &[100, 64]);
+        let indices = model.add_input("indices", DType::I64, &[100, columns]);
+        let updates = model.add_input("updates", DType::F32, &[100, columns]);
+        let scatter = Op::ScatterElements(ScatterElements { axis: 1, combine });
+        let y = model.add("y", scatter, &[x, indices, updates]).unwrap();
+        model.add_output(y);
+        let target = Target::generic(Isa::X86Avx512).with_threads(1);
+        let text = steps(&first_of(&model, &target, "scatter_elements"));
+        let moves = |l: &&str| l.contains("updates.u0") && l.starts_with("reorder");
+        assert_eq!(text.lines().filter(moves).count(), 0, "{text}");
+        assert!(!text.contains("split updates"), "{text}");
+    }
+}
+
+/// What a program turns to another order before or behind its sum goes in tiles, also where it scales that.
+#[test]
+fn images_are_turned_in_tiles_inside_a_program() {
+    let mut model = Model::new("sample", 0);
+    let x = model.add_input("x", DType::F32, &[1, 32, 20, 20]);
+    let grid = model.add_input("grid", DType::F32, &[1, 16, 40, 2]);
+    let mask = model.add_input("mask", DType::F32, &[1, 1, 16, 40]);
+    let sample = GridSample {
+        interpolation: Interpolation::Linear,
+        outside: Outside::Zeros,
+        align_corners: false,
+    };
+    let sampled = model
+        .add("sampled", Op::GridSample(sample), &[x, grid])
+        .unwrap();
+    let masked = Op::Binary(Binary::Mul);
+    let y = model.add("y", masked, &[sampled, mask]).unwrap();
+    model.add_output(y);
+    let target = Target::generic(Isa::X86Avx512).with_threads(1);
+    let text = steps(&first_of(&model, &target, "grid_sample_linear"));
+    for block in ["channels_last.i2", "out.i1"] {
+        // The rows of a tile, which are unrolled.
+        let rows = |l: &&str| l.starts_with(&format!("unroll {block}"));
+        assert_eq!(text.lines().filter(rows).count(), 1, "{block} in {text}");
     }
 }

@@ -24,10 +24,6 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .map(|d| neighbours(env, b, g, d, sizes[d]))
         .collect();
     let axes = env.axes();
-    let alive = match g.outside {
-        Outside::Zeros => Some(rows_inside(env, b, &along, g.taps() as i64)),
-        Outside::Border | Outside::Reflection => None,
-    };
     let names: Vec<String> = (0..sizes.len()).map(|d| format!("t{d}")).collect();
     let taps: Vec<(&str, i64)> = names
         .iter()
@@ -36,6 +32,13 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
     // Where there are many channels, vectors go along them: all have the same pixels and weights.
     let inside = x.shape()[1] >= MANY_CHANNELS;
     let image = inside.then(|| channels_last(env, b));
+    let zeros = g.outside == Outside::Zeros && !inside && has_many_points(env, g);
+    let bordered = zeros.then(|| bordered(env, b));
+    let alive = match g.outside {
+        // A condition would take vectors along points apart.
+        Outside::Zeros if !zeros => Some(rows_inside(env, b, &along, g.taps() as i64)),
+        _ => None,
+    };
     let main = match inside {
         true => Axes(rotated(&axes.0)),
         false => Axes(axes.0.clone()),
@@ -52,12 +55,16 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             .map(|(n, t)| Expr::load(n.pixels, at(t)));
         let pixels: Vec<Expr> = pixels.collect();
         // Within the image by what is written here: the data need no check.
-        let within = |(p, n): (&Expr, &i64)| p.clone().max(0).min(*n - 1);
+        let within = |(p, n): (&Expr, &i64)| match bordered {
+            Some(_) => (p + 1).max(0).min(*n),
+            None => p.clone().max(0).min(*n - 1),
+        };
         let index = pixels.iter().zip(&sizes).map(within);
         let at_pixel = [&o[..2], &index.collect::<Vec<_>>()].concat();
-        let value = match image {
-            Some(image) => Expr::load(image, rotated(&at_pixel)),
-            None => x.at(at_pixel),
+        let value = match (image, bordered) {
+            (Some(image), _) => Expr::load(image, rotated(&at_pixel)),
+            (None, Some(image)) => Expr::load(image, at_pixel),
+            (None, None) => x.at(at_pixel),
         };
         let weights = along
             .iter()
@@ -66,11 +73,11 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         // Zeros are chosen before they are weighted: a choice between sums would be a branch
         // for each lane.
         let value = match g.outside {
-            Outside::Zeros => {
+            Outside::Zeros if bordered.is_none() => {
                 let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
                 super::guarded(inside, value, Expr::constant(0.0, env.work()))
             }
-            Outside::Border | Outside::Reflection => value,
+            Outside::Zeros | Outside::Border | Outside::Reflection => value,
         };
         let product = weights.fold(value, |v, w| v * w);
         // A row of points without any pixel is passed over, such as those of a region that
@@ -108,6 +115,27 @@ fn kind_of(env: &Env, g: GridSample) -> Kind {
 /// With the second one behind all others.
 fn rotated<T: Clone>(all: &[T]) -> Vec<T> {
     [&all[..1], &all[2..], &all[1..2]].concat()
+}
+
+/// Whether samples read more pixels than the image has: then a copy of the image costs less than a choice for each lane.
+fn has_many_points(env: &Env, g: GridSample) -> bool {
+    let count = |shape: &[i64]| shape.iter().product::<i64>();
+    let pixels = &env.operand(0).shape()[2..];
+    let taps = (g.taps() as i64).pow(pixels.len() as u32);
+    count(&env.shape[2..]) * taps >= count(pixels)
+}
+
+/// The image behind one more pixel along each axis, a zero: pixel -1 of the image.
+fn bordered(env: &Env, b: &mut ProgramBuilder) -> BufferId {
+    let x = env.operand(0);
+    let named = |(d, n): (usize, &i64)| (format!("i{d}"), n + i64::from(d >= 2));
+    let axes = Axes::new(x.shape().iter().enumerate().map(named));
+    b.compute("bordered", &axes.list(), |o| {
+        let pixel: Vec<Expr> = o[2..].iter().map(|i| i - 1).collect();
+        let inside = o[2..].iter().map(|i| i.clone().ge(1)).collect();
+        let value = x.at([&o[..2], &pixel].concat());
+        super::guarded(inside, value, Expr::constant(0.0, env.work()))
+    })
 }
 
 /// The image with its channels as the last axis.

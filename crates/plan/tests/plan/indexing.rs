@@ -188,7 +188,12 @@ fn random_points_are_sampled() {
         let spatial = rng.random_range(1..4);
         let batch = rng.random_range(1..3);
         let mut size = || rng.random_range(1..6);
-        let image = [vec![batch, size()], (0..spatial).map(|_| size()).collect()].concat();
+        let channels = 3 * size() - 2;
+        let image = [
+            vec![batch, channels],
+            (0..spatial).map(|_| size()).collect(),
+        ]
+        .concat();
         let mut grid = vec![batch];
         grid.extend((0..spatial).map(|_| size()));
         grid.push(spatial);

@@ -11,7 +11,7 @@ use super::threads::is_even;
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest};
 use ir::names::image;
-use ir::{BlockId, CpuTarget, DType, Expr, LoopId, Program, VarId};
+use ir::{BlockId, CpuTarget, DType, Expr, ExprKind, LoopId, Program, VarId};
 
 /// Bytes of a cache line.
 const LINE: i64 = 64;
@@ -29,19 +29,10 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let [nest] = all else {
         return;
     };
-    let Some(axes) = innermost(program, nest) else {
+    let Some(tile) = Tile::of(program, nest, target) else {
         return;
     };
-    let element = dtype(program, nest.block);
-    let [read, written] = axes.map(|l| chain(program, nest, l));
-    let extent = |chain: &[&AxisLoop]| chain.iter().map(|l| l.extent).product::<i64>();
-    let [rows, columns] = [&read, &written].map(|c| extent(c));
-    let tile = Tile {
-        read,
-        written,
-        line: (LINE / element.size() as i64).min(rows),
-        lanes: target.lanes(element).min(columns),
-    };
+    let rows = extent(&tile.read);
     // Vectors along an axis that does not fill them would be stored in parts.
     let vectors_read = tile.lanes < FEWEST && rows >= FEWEST;
     let mut orders = vec![
@@ -58,6 +49,42 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
 }
 
+/// Schedules one nest of several, if it copies whole tiles to another order. Whether it is.
+pub(super) fn schedule(d: &mut Draft, nest: &Nest, target: &CpuTarget) -> Written<bool> {
+    let program = d.program().clone();
+    let Some(tile) = Tile::of(&program, nest, target).filter(|_| is_copy(&program, nest)) else {
+        return Ok(false);
+    };
+    let whole = tile.line == LINE / dtype(&program, nest.block).size() as i64
+        && tile.lanes == target.lanes(dtype(&program, nest.block));
+    if whole {
+        write(d, nest, &tile, Next::Written, target)?;
+    }
+    Ok(whole)
+}
+
+/// Whether each element is made of those that are read at places that the loops say.
+fn is_copy(program: &Program, nest: &Nest) -> bool {
+    let block = program.block(nest.block);
+    let plain = |at: &[Expr]| {
+        at.iter()
+            .all(|e| e.as_var().is_some() || e.as_int().is_some())
+    };
+    let mut loads = block.loads().into_iter();
+    let [w] = &block.writes[..] else {
+        return false;
+    };
+    let chooses = |e: &Expr| matches!(e.kind(), ExprKind::Select(..));
+    plain(&w.indices)
+        && loads.all(|(_, at)| plain(&at))
+        && !w.value.any(&chooses)
+        && block.runs_where().is_none()
+}
+
+fn extent(chain: &[&AxisLoop]) -> i64 {
+    chain.iter().map(|l| l.extent).product()
+}
+
 /// The two axes of a tile.
 struct Tile<'a> {
     /// Loops that are one along what is read, outermost first.
@@ -68,6 +95,20 @@ struct Tile<'a> {
     line: i64,
     /// Elements along what is written.
     lanes: i64,
+}
+
+impl<'a> Tile<'a> {
+    /// The tile of a nest whose innermost axis of what it reads is not that of what it writes.
+    fn of(program: &Program, nest: &'a Nest, target: &CpuTarget) -> Option<Tile<'a>> {
+        let [read, written] = innermost(program, nest)?.map(|l| chain(program, nest, l));
+        let element = dtype(program, nest.block);
+        Some(Tile {
+            line: (LINE / element.size() as i64).min(extent(&read)),
+            lanes: target.lanes(element).min(extent(&written)),
+            read,
+            written,
+        })
+    }
 }
 
 /// Along what the tile after this one lies.
