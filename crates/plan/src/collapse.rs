@@ -115,17 +115,20 @@ fn rows(r: &mut Rewrite, node: &Node, axis: usize) -> Option<ValueId> {
     Some(restore(r, node, y))
 }
 
-/// Whether the element-wise operators behind a node can have the axes before `axis` merged as well. Else the reshape
-/// would keep them from being computed with the node: a scale for each channel has no element for each image.
+/// Whether the one element-wise operator behind a node, if there is just one reader, can have the axes before `axis`
+/// merged as well. Else the reshape would keep it from being computed with the node: a scale for each channel has no
+/// element for each image.
 fn users_merge(model: &Model, users: &Users, node: &Node, axis: usize) -> bool {
-    let shape = model[node.output()].shape();
+    let y = node.output();
+    let [(reader, _)] = users.of(y) else {
+        return true;
+    };
+    let (shape, reader) = (model[y].shape(), &model[*reader]);
+    let computed = is_elementwise(&reader.op) && model[reader.output()].shape() == shape;
     let rows = shape[..axis].iter().product();
-    let behind = users.of(node.output()).iter().map(|(n, _)| &model[*n]);
-    let mut behind = behind.filter(|n| is_elementwise(&n.op) && model[n.output()].shape() == shape);
-    behind.all(|n| {
-        let mut operands = n.inputs.iter().flatten();
-        operands.all(|v| merged_shape(model[*v].shape(), shape, axis, rows).is_some())
-    })
+    let mut operands = reader.inputs.iter().flatten();
+    let merge = operands.all(|v| merged_shape(model[*v].shape(), shape, axis, rows).is_some());
+    !computed || users.is_output(y) || merge
 }
 
 /// Moves the reshape of an operand that split its first axis past the node, if
