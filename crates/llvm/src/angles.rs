@@ -1,8 +1,9 @@
 //! Trigonometric and hyperbolic functions and their inverses, for scalars and vectors alike.
 //! They are branch-free but for angles of 2^20 and more, which [`crate::large_angles`] reduces.
 //!
-//! `f32` goes through `f64`, so its results are nearly always the nearest. Error bounds are in
-//! [`crate::math::BOUNDS`]. Outside their domain functions give NaN.
+//! `f32` goes through `f64`, so its results are nearly always the nearest: all but the arc
+//! functions, whose polynomials lose less than two units in the last place in `f32` itself.
+//! Error bounds are in [`crate::math::BOUNDS`]. Outside their domain functions give NaN.
 
 use crate::emit::Emitter;
 use crate::large_angles;
@@ -172,12 +173,80 @@ fn arc_tangent(m: &Math, x: Value) -> Value {
     m.copysign(m.add(base, m.add(series, rest)), x)
 }
 
-pub fn atan(e: &Emitter<'_>, x: Value, d: DType) -> Value {
-    widely(e, x, d, arc_tangent)
+// Printed by angle_coefficients.py: (f(x) - x) / x^3 in powers of x^2.
+const ASIN_F32: [f64; 5] = [
+    0.16666752481134572,
+    0.07495297704997014,
+    0.04547036618423666,
+    0.024179569255843046,
+    0.04216620886835864,
+];
+const ATAN_F32: [f64; 8] = [
+    -0.3333315271969688,
+    0.19993772394064382,
+    -0.14211051264475794,
+    0.10665987026868337,
+    -0.0755217325369225,
+    0.04321133633065913,
+    -0.01636758126159028,
+    0.0029205995866274947,
+];
+
+/// pi/2 as the nearest `f32` and what is left.
+fn half_pi_f32() -> (f64, f64) {
+    let head = f64::from(std::f32::consts::FRAC_PI_2);
+    (head, FRAC_PI_2 - head)
 }
 
-/// The angle whose tangent is x / sqrt(1 - x^2).
+/// pi/2 - atan(1 / x) above 1.
+fn arc_tangent_f32(m: &Math, x: Value) -> Value {
+    let b = &m.e.b;
+    // From 2^25 on the result is pi/2: the bound keeps the divisor finite.
+    let a = m.at_most(m.abs(x), 2f64.powi(60));
+    let far = b.cmp(Cmp::FOlt, m.c(1.0), a);
+    // Where a divisor is not normal, the quotient is not used.
+    let reciprocal = b.quotient_of_normals(m.c(-1.0), a);
+    let t = m.select(far, reciprocal, a);
+    let z = m.mul(t, t);
+    let series = m.add(t, m.mul(m.mul(t, z), m.poly(z, &ATAN_F32)));
+    let (head, rest) = half_pi_f32();
+    let complement = m.add(m.c(head), m.add(series, m.c(rest)));
+    m.copysign(m.select(far, complement, series), x)
+}
+
+pub fn atan(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    match d {
+        DType::F32 => arc_tangent_f32(&Math::new(e, x, d), x),
+        _ => widely(e, x, d, arc_tangent),
+    }
+}
+
+/// Of a = |x|: whether it is above 1/2, and the arc sine of y as y and a correction, where y
+/// is a, or sqrt((1 - a) / 2) above 1/2, for asin(a) = pi/2 - 2 asin(y). Both are NaN above 1.
+fn arc_sine_f32(m: &Math, a: Value) -> (Value, Value, Value) {
+    let is_large = m.e.b.cmp(Cmp::FOlt, m.c(0.5), a);
+    // Exact.
+    let beside = m.mul(m.sub(m.c(1.0), a), m.c(0.5));
+    let z = m.select(is_large, beside, m.mul(a, a));
+    let y = m.select(is_large, m.sqrt(beside), a);
+    (is_large, y, m.mul(m.mul(y, z), m.poly(z, &ASIN_F32)))
+}
+
+/// Of `f64` the angle whose tangent is x / sqrt(1 - x^2).
 pub fn asin(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    if d == DType::F32 {
+        let m = &Math::new(e, x, d);
+        let (is_large, y, correction) = arc_sine_f32(m, m.abs(x));
+        let (head, rest) = half_pi_f32();
+        let twice = m.add(y, y);
+        let difference = m.sub(m.c(head), twice);
+        // What the difference is rounded by.
+        let rounded = m.sub(m.sub(m.c(head), difference), twice);
+        let rest = m.sub(m.add(rounded, m.c(rest)), m.add(correction, correction));
+        let large = m.add(difference, rest);
+        let small = m.add(y, correction);
+        return m.copysign(m.select(is_large, large, small), x);
+    }
     widely(e, x, d, |m, x| {
         let one = m.c(1.0);
         let square = m.mul(m.sub(one, x), m.add(one, x));
@@ -185,8 +254,22 @@ pub fn asin(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     })
 }
 
-/// Twice the angle whose tangent is sqrt((1 - x) / (1 + x)).
+/// Of `f64` twice the angle whose tangent is sqrt((1 - x) / (1 + x)).
 pub fn acos(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    if d == DType::F32 {
+        let m = &Math::new(e, x, d);
+        let (is_large, y, correction) = arc_sine_f32(m, m.abs(x));
+        let (head, rest) = half_pi_f32();
+        let is_negative = e.b.cmp(Cmp::FOlt, x, m.c(0.0));
+        let double = |v| m.add(v, v);
+        let above = double(m.add(y, correction));
+        let below = m.add(y, m.sub(correction, m.c(rest)));
+        let below = m.sub(m.c(2.0 * head), double(below));
+        let large = m.select(is_negative, below, above);
+        let [y, correction] = [y, correction].map(|v| m.copysign(v, x));
+        let small = m.sub(m.c(head), m.sub(y, m.sub(m.c(rest), correction)));
+        return m.select(is_large, large, small);
+    }
     widely(e, x, d, |m, x| {
         let one = m.c(1.0);
         let ratio = m.div(m.sub(one, x), m.add(one, x));

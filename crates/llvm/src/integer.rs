@@ -11,38 +11,87 @@ use ir::DType;
 
 /// `x / y` rounded towards zero, wrapping.
 pub fn divide(e: &Emitter, x: Value, y: Value, d: DType) -> Value {
-    quotient(e, x, y, d).0
+    Quotient::of(e, x, y, d).wrapped
 }
 
-/// Quotient rounded towards zero, and the divisor that was used: never zero or
-/// minus one, so that there is no trap. Folds away for constant divisors.
-fn quotient(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value) {
-    let t = e.b.type_of(x);
-    let constant = |v| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
-    let (zero, one) = (e.b.zero(t), constant(1));
-    let is_zero = e.b.cmp(Cmp::Eq, y, zero);
-    if !d.is_signed() {
-        let divisor = e.b.select(is_zero, one, y);
-        return (e.b.op(Op::UDiv, x, divisor), divisor);
+/// A quotient rounded towards zero. Folds away for constant divisors.
+struct Quotient {
+    /// By `y`; the smallest number over minus one wraps.
+    wrapped: Value,
+    /// What was divided by: never zero or minus one, so that there is no trap.
+    divisor: Value,
+    /// By the divisor, if that was a division of floats.
+    in_floats: Option<Value>,
+}
+
+impl Quotient {
+    fn of(e: &Emitter, x: Value, y: Value, d: DType) -> Quotient {
+        let t = e.b.type_of(x);
+        let constant = |v| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
+        let (zero, one) = (e.b.zero(t), constant(1));
+        let is_zero = e.b.cmp(Cmp::Eq, y, zero);
+        let is_minus_one = e.b.cmp(Cmp::Eq, y, constant(-1));
+        let (unsafe_divisor, op) = match d.is_signed() {
+            true => (e.b.op(Op::Or, is_zero, is_minus_one), Op::SDiv),
+            false => (is_zero, Op::UDiv),
+        };
+        let divisor = e.b.select(unsafe_divisor, one, y);
+        let in_floats = in_floats(e, x, divisor, d);
+        let q = in_floats.unwrap_or_else(|| e.b.op(op, x, divisor));
+        let wrapped = match d.is_signed() {
+            true => e.b.select(is_minus_one, e.b.op(Op::Sub, zero, x), q),
+            false => q,
+        };
+        Quotient {
+            wrapped,
+            divisor,
+            in_floats,
+        }
     }
-    let is_minus_one = e.b.cmp(Cmp::Eq, y, constant(-1));
-    let divisor = e.b.op(Op::Or, is_zero, is_minus_one);
-    let divisor = e.b.select(divisor, one, y);
-    let q = e.b.op(Op::SDiv, x, divisor);
-    // The smallest number over minus one wraps.
-    let negated = e.b.op(Op::Sub, zero, x);
-    (e.b.select(is_minus_one, negated, q), divisor)
+}
+
+/// `x / y` of vectors of integers of up to 32 bits: processors divide vectors of floats alone.
+/// Constant divisors are left to LLVM, which multiplies by reciprocals.
+///
+/// Floats of more bits than the integers' b hold both. The quotient is below 2^b / y, so that it is rounded by less
+/// than 1 / y; it is a whole number, or at least 1 / y from one: its whole part is the integers' own.
+fn in_floats(e: &Emitter, x: Value, y: Value, d: DType) -> Option<Value> {
+    let lanes = e.b.lanes_of(x);
+    let float = match d.bits() {
+        8 | 16 => DType::F32,
+        32 => DType::F64,
+        _ => return None,
+    };
+    if lanes == 0 || e.b.is_constant(y) {
+        return None;
+    }
+    let t = e.b.vector_type(e.value_type(float), lanes);
+    let (to, back) = match d.is_signed() {
+        true => (Conv::SiToFp, Conv::FpToSi),
+        false => (Conv::UiToFp, Conv::FpToUi),
+    };
+    let [above, below] = [x, y].map(|v| e.b.convert(to, v, t));
+    let q = e.b.op(Op::FDiv, above, below);
+    Some(e.b.convert(back, q, e.b.type_of(x)))
 }
 
 /// Quotient and remainder rounded towards minus infinity. LLVM folds the
 /// corrections away for constant powers of two.
 pub fn divide_floor(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value) {
-    let (q, divisor) = quotient(e, x, y, d);
+    let Quotient {
+        wrapped: q,
+        divisor,
+        in_floats,
+    } = Quotient::of(e, x, y, d);
+    let r = match in_floats {
+        Some(q) => e.b.op(Op::Sub, x, e.b.op(Op::Mul, q, divisor)),
+        None if d.is_signed() => e.b.op(Op::SRem, x, divisor),
+        None => e.b.op(Op::URem, x, divisor),
+    };
     if !d.is_signed() {
-        return (q, e.b.op(Op::URem, x, divisor));
+        return (q, r);
     }
     let zero = e.b.zero(e.b.type_of(x));
-    let r = e.b.op(Op::SRem, x, divisor);
     let inexact = e.b.cmp(Cmp::Ne, r, zero);
     let opposite = e.b.op(Op::Xor, r, divisor);
     let opposite = e.b.cmp(Cmp::Slt, opposite, zero);

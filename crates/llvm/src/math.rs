@@ -29,11 +29,11 @@ pub const BOUNDS: [(&str, DType, f64); 32] = [
     ("cos", DType::F64, 6e-16),
     ("tan", DType::F32, 6.1e-8),
     ("tan", DType::F64, 1e-15),
-    ("asin", DType::F32, 6.1e-8),
+    ("asin", DType::F32, 1.4e-7),
     ("asin", DType::F64, 1e-15),
-    ("acos", DType::F32, 6.1e-8),
+    ("acos", DType::F32, 1.4e-7),
     ("acos", DType::F64, 1e-15),
-    ("atan", DType::F32, 6.1e-8),
+    ("atan", DType::F32, 1.4e-7),
     ("atan", DType::F64, 4e-16),
     ("sinh", DType::F32, 6.1e-8),
     ("sinh", DType::F64, 4e-15),
@@ -102,7 +102,7 @@ impl<'e, 'a> Math<'e, 'a> {
     }
 
     /// The lesser of a number and a bound; NaN of NaN.
-    fn at_most(&self, x: Value, hi: f64) -> Value {
+    pub(crate) fn at_most(&self, x: Value, hi: f64) -> Value {
         let hi = self.c(hi);
         self.select(self.e.b.cmp(Cmp::FOlt, hi, x), hi, x)
     }

@@ -277,6 +277,11 @@ impl Builder {
         unsafe { c::LLVMBuildFNeg(self.builder, a, NAME) }
     }
 
+    pub fn is_constant(&self, a: Value) -> bool {
+        // SAFETY: a value.
+        unsafe { c::LLVMIsConstant(a) != 0 }
+    }
+
     pub fn not(&self, a: Value) -> Value {
         // SAFETY: an integer value.
         unsafe { c::LLVMBuildNot(self.builder, a, NAME) }

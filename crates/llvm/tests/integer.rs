@@ -104,6 +104,39 @@ fn quotients_and_remainders_round_as_the_interpreter_and_never_trap() {
     }
 }
 
+/// Multiples of divisors of every size, and what is next to them: where a quotient that is
+/// rounded up or down is another one.
+#[test]
+fn quotients_next_to_whole_numbers_are_exact() {
+    for dtype in DTYPES {
+        let mut bits = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = || {
+            // Marsaglia, Xorshift RNGs, 2003.
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            bits
+        };
+        let pairs = (0..16384).map(|i| {
+            let y = wrapped(dtype, (random() as i64) >> (random() % 60));
+            let times = (random() as i64) >> (random() % 60);
+            let x = wrapped(dtype, times.wrapping_mul(y).wrapping_add(i % 3 - 1));
+            (x, y)
+        });
+        let (x, y): (Vec<_>, Vec<_>) = pairs.unzip();
+        run(BinaryOp::Div, dtype, &x, &y, |x, y, z| {
+            let expected = if y == 0 { x } else { x.wrapping_div(y) };
+            assert_eq!(z, wrapped(dtype, expected), "{x} / {y} of {dtype}");
+        });
+        run(BinaryOp::FloorMod, dtype, &x, &y, |x, y, z| {
+            let r = if y == 0 { 0 } else { x.wrapping_rem(y) };
+            let up = r != 0 && (r < 0) != (y < 0);
+            let expected = if up { r + y } else { r };
+            assert_eq!(z, wrapped(dtype, expected), "{x} mod {y} of {dtype}");
+        });
+    }
+}
+
 #[test]
 fn powers_wrap_and_negative_exponents_round_to_zero() {
     for dtype in DTYPES {

@@ -9,17 +9,19 @@
 
 use crate::fuse::is_elementwise;
 use graph::ops::{LayerNorm, Op, Reduce, Reshape, Softmax};
-use graph::{Model, Node, Rewrite, ValueId};
+use graph::{Model, Node, Rewrite, Users, ValueId};
 use std::convert::Infallible;
 use tensor::Tensor;
 
 /// The model with leading axes merged.
 pub(crate) fn collapse(model: &Model) -> Model {
+    let users = model.users();
     let collapsed = model.rewrite(|r, _, node| {
+        let merges = |axis| users_merge(model, &users, node, axis);
         let new = match &node.op {
             Op::MatMul | Op::MatMulInteger => matmul(r, node),
             Op::Softmax(s) => rows(r, node, s.axis),
-            Op::LayerNorm(l) if !l.statistics => rows(r, node, l.axis),
+            Op::LayerNorm(l) if !l.statistics && merges(l.axis) => rows(r, node, l.axis),
             Op::Reduce(Reduce {
                 axes,
                 keepdims: true,
@@ -113,6 +115,22 @@ fn rows(r: &mut Rewrite, node: &Node, axis: usize) -> Option<ValueId> {
     Some(restore(r, node, y))
 }
 
+/// Whether the one element-wise operator behind a node, if there is just one reader, can have the axes before `axis`
+/// merged as well. Else the reshape would keep it from being computed with the node: a scale for each channel has no
+/// element for each image.
+fn users_merge(model: &Model, users: &Users, node: &Node, axis: usize) -> bool {
+    let y = node.output();
+    let [(reader, _)] = users.of(y) else {
+        return true;
+    };
+    let (shape, reader) = (model[y].shape(), &model[*reader]);
+    let computed = is_elementwise(&reader.op) && model[reader.output()].shape() == shape;
+    let rows = shape[..axis].iter().product();
+    let mut operands = reader.inputs.iter().flatten();
+    let merge = operands.all(|v| merged_shape(model[*v].shape(), shape, axis, rows).is_some());
+    !computed || users.is_output(y) || merge
+}
+
 /// Moves the reshape of an operand that split its first axis past the node, if
 /// the other operands can be seen with that axis merged too.
 fn elementwise(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
@@ -187,9 +205,11 @@ fn merged_shape(
         return Some(operand.to_vec());
     };
     let (leading, tail) = operand.split_at(own);
+    // Axes that the operand has not are of one element there.
+    let (missing, present) = shape[..lead].split_at(lead.checked_sub(own)?);
     let merged = if leading.iter().all(|d| *d == 1) {
         1
-    } else if leading == &shape[..lead] {
+    } else if leading == present && missing.iter().all(|d| *d == 1) {
         rows
     } else {
         return None;

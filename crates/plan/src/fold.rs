@@ -1,5 +1,5 @@
 //! Transposes that are no kernels: matrix products read the source directly. So do sums of
-//! bytes, which are widened where they are read, and convolutions over the batch.
+//! bytes and their interpolation, which widen them where they are read, and convolutions over the batch.
 //!
 //! Owns which nodes those are, and how an operand's index becomes one of
 //! the source. Promises that the innermost axis of a left operand stays
@@ -25,7 +25,7 @@ impl Fold {
     pub fn of(model: &Model, users: &Users, op: &Op, operand: ValueId) -> Option<Fold> {
         match op {
             Op::MatMul | Op::MatMulInteger => Fold::of_factor(model, users, operand),
-            Op::Reduce(_) => Fold::of_terms(model, users, operand),
+            Op::Reduce(_) | Op::Resize(_) => Fold::of_terms(model, users, operand),
             Op::Conv(_) if is_for_batch_sums(model, users, operand) => {
                 let source = swapped_image(model, operand)?;
                 let rank = model[operand].ty().rank();
@@ -36,7 +36,7 @@ impl Fold {
         }
     }
 
-    /// How to read the terms of a sum from before they are widened.
+    /// How to read the terms of a sum, or of interpolation, from before they are widened.
     fn of_terms(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
         let axes = (0..model[operand].ty().rank()).map(Some).collect();
         let (producer, _) = model.producer(operand)?;
@@ -133,17 +133,21 @@ fn is_for_batch_sums(model: &Model, users: &Users, v: ValueId) -> bool {
     swapped_image(model, v).is_some() && !users.is_output(v) && readers.all(sums)
 }
 
-/// Whether a value is bytes as i32 for sums alone.
+/// Whether a value is bytes as wider elements for what adds them alone: sums of i32, and interpolation.
 fn is_widened_for_sums(model: &Model, users: &Users, v: ValueId) -> bool {
     let Some((producer, _)) = model.producer(v) else {
         return false;
     };
     let node = &model[producer];
     let bytes = |v: ValueId| matches!(model[v].dtype(), DType::I8 | DType::U8);
-    let widens = node.op == Op::Cast(DType::I32) && node.input(0).is_some_and(bytes);
-    let sums = |n: &NodeId| matches!(&model[*n].op, Op::Reduce(r) if r.kind == ReduceKind::Sum);
+    let widens = node.input(0).is_some_and(bytes);
+    let adds = |n: &NodeId| match (&node.op, &model[*n].op) {
+        (Op::Cast(DType::I32), Op::Reduce(r)) => r.kind == ReduceKind::Sum,
+        (Op::Cast(to), Op::Resize(_)) => to.is_float(),
+        _ => false,
+    };
     let (read, empty) = (users.of(v), model[v].ty().is_empty());
-    widens && !empty && !users.is_output(v) && read.iter().all(|(n, _)| sums(n))
+    widens && !empty && !users.is_output(v) && read.iter().all(|(n, _)| adds(n))
 }
 
 fn is_folded_transpose(model: &Model, users: &Users, v: ValueId) -> bool {

@@ -412,6 +412,30 @@ fn outputs_that_are_inputs_or_constants_are_not_copied() {
 }
 
 /// A transformer layer on [2,3,8]: everything but attention is on rows.
+/// An instance normalisation, of one image and of several: the axes of images and channels stay apart where they must.
+#[test]
+fn scales_of_channels_join_the_normalisation_before_them() {
+    for images in [1, 3] {
+        let mut m = Model::new("instances", 0);
+        let x = m.add_input("x", DType::F32, &[images, 4, 5, 6]);
+        let one = m.add_constant("one", Tensor::from_slice(&[], &[1f32]));
+        let norm = Op::LayerNorm(LayerNorm {
+            axis: 2,
+            epsilon: 1e-5,
+            statistics: false,
+        });
+        let y = m.add("norm", norm, &[x, one]).unwrap();
+        let [scale, bias] = ["scale", "bias"].map(|n| m.add_input(n, DType::F32, &[4, 1, 1]));
+        let y = m
+            .add("scaled", Op::Binary(Binary::Mul), &[y, scale])
+            .unwrap();
+        let y = add(&mut m, y, bias);
+        let y = relu(&mut m, y);
+        m.add_output(y);
+        assert_eq!(kinds(&judge_both(&m)), ["layer_norm"], "{images} images");
+    }
+}
+
 #[test]
 fn rows_of_several_axes_are_one_axis() {
     let mut m = Model::new("rows", 0);

@@ -1,6 +1,6 @@
 //! Resizing: random sizes, filters and positions of any axes, plain and in channel blocks.
 
-use crate::judge::{input, judge, judge_both, random, single, typed};
+use crate::judge::{input, judge, judge_both, kinds, random, single, typed};
 use graph::Model;
 use graph::ops::{Conv, Filter, Line, Op, Resize, Rounding, Sampling, Scale};
 use plan::LayoutPolicy;
@@ -123,5 +123,33 @@ fn every_element_type_that_a_filter_has() {
     for dtype in [DType::F16, DType::F64] {
         let linear = Op::Resize(of(Filter::Linear));
         judge_both(&single(linear, &[typed(dtype, &[3, 4])]));
+    }
+}
+
+/// Bytes are widened where they are read, so that no wide image is written.
+#[test]
+fn bytes_are_interpolated_without_a_copy() {
+    let mut rng = Pcg64Mcg::seed_from_u64(17);
+    for (from, to) in [(DType::U8, DType::F64), (DType::I8, DType::F32)] {
+        let shape = [1, 3, 7, 9];
+        let mut m = Model::new("bytes", 0);
+        let x = m.add_input("x", from, &shape);
+        let wide = m.add("wide", Op::Cast(to), &[x]).unwrap();
+        let axes = [
+            None,
+            None,
+            Some(sampling(&mut rng, 7)),
+            Some(sampling(&mut rng, 9)),
+        ];
+        let op = Resize {
+            filter: Filter::Linear,
+            axes: axes.into(),
+            antialias: false,
+            exclude_outside: false,
+            beyond: None,
+        };
+        let y = m.add("resized", Op::Resize(op), &[wide]).unwrap();
+        m.add_output(y);
+        assert_eq!(kinds(&judge_both(&m)), ["resize_linear"]);
     }
 }

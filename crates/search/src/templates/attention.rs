@@ -11,7 +11,7 @@ use super::{Templates, nest};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use ir::names::{LOGITS, MAIN, OUT, SCORES};
-use ir::{BlockId, CpuTarget, DType, LoopId, Program, Scope};
+use ir::{BlockId, CpuTarget, LoopId, Program, Scope};
 
 /// Multiply-adds in one unrolled body, at most. Chosen by hand; not measured apart.
 const MOST_UNROLLED: i64 = 128;
@@ -72,7 +72,7 @@ impl<'a> Form<'a> {
         let shapes = [Shape::of(program, scores)?, Shape::of(program, main)?];
         let [first, second] = &shapes;
         first.packing?;
-        let lanes = target.lanes(DType::F32);
+        let lanes = second.lanes(target);
         let whole = second.n() % lanes == 0 && second.packing.is_none_or(|p| !p.transposed);
         let packing = second.packing.filter(|_| !whole);
         let copies = all
@@ -96,7 +96,7 @@ impl<'a> Form<'a> {
     }
 
     fn lanes(&self) -> i64 {
-        self.target.lanes(DType::F32)
+        self.shapes[1].lanes(self.target)
     }
 
     /// Columns of a register tile of a product that can be chosen: without padding they
@@ -130,7 +130,7 @@ impl<'a> Form<'a> {
         let (t, c) = self.tile();
         let options: Vec<i64> = (1..=MOST.0.min(m)).collect();
         let rows = d.choose("rows", &options, t);
-        let row_bytes = self.shapes[0].n() * DType::F32.size() as i64;
+        let row_bytes = self.shapes[0].n() * self.shapes[0].bytes();
         // Scores and their powers, beside as much of the right operands.
         let most = (self.target.l2_bytes as i64 / 4 / row_bytes / t)
             .min(m / t)

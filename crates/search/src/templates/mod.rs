@@ -67,12 +67,7 @@ impl Templates {
     pub fn write(&mut self, mut d: Draft, write: impl FnOnce(&mut Draft) -> Written<()>) {
         match write(&mut d).and_then(|()| d.finish()) {
             Ok(sketch) => self.sketches.push(sketch),
-            Err(refused) => {
-                if std::env::var("DBG").is_ok() {
-                    eprintln!("{refused:?}");
-                }
-                self.refused.push(refused)
-            }
+            Err(refused) => self.refused.push(refused),
         }
     }
 

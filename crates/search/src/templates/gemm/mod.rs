@@ -16,7 +16,7 @@ use super::registers::limit_unrolled;
 use super::{Templates, epilogue, main_sum, others};
 use crate::draft::{Decided, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
-use ir::{BlockId, CpuTarget, DType, LoopId, Program, Scope};
+use ir::{BlockId, CpuTarget, LoopId, Program, Scope};
 pub use shape::{Packing, Shape};
 use share::{Order, groups, orders};
 use tile::Tiles;
@@ -73,7 +73,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         });
     };
     if shape.n() == 1 {
-        let (block, lanes) = (program.block(main.block), target.lanes(DType::F32));
+        let (block, lanes) = (program.block(main.block), shape.lanes(target));
         let contiguous = dots::has_contiguous_rows(program, block, shape.k(), lanes);
         if let Some(m) = shape.rows.as_ref().filter(|_| contiguous) {
             let dots = tiling(None, Order::Rows);
@@ -120,7 +120,7 @@ pub fn copies_cut_rows(program: &Program, all: &[Nest], target: &CpuTarget) -> b
     shape.is_some_and(|s| {
         let copied = s.packing.is_some_and(|p| p.each_call && !p.transposed);
         let (_, columns) = Tiles::of(&s, target, false).default;
-        let panel = s.k() * columns * DType::F32.size() as i64;
+        let panel = s.k() * columns * s.bytes();
         let near = s.is_written_near(s.matrices(), target);
         copied && has_cut_rows(&s, target) && near && 2 * panel <= target.l1_bytes as i64
     })
@@ -129,7 +129,7 @@ pub fn copies_cut_rows(program: &Program, all: &[Nest], target: &CpuTarget) -> b
 /// Whether a row of the right operand that is no multiple of a vector is read so often that it is
 /// copied: it would be loaded under a mask, and its vectors lie across the lines of the cache.
 fn has_cut_rows(shape: &Shape, target: &CpuTarget) -> bool {
-    shape.n() % target.lanes(DType::F32) != 0 && shape.m() >= FEW_ROWS
+    shape.n() % shape.lanes(target) != 0 && shape.m() >= FEW_ROWS
 }
 
 /// Ways to lay the right operand out, the best first.
@@ -280,7 +280,7 @@ impl Tiling<'_> {
             false => UNROLLED,
         };
         let unroll = d.choose("unroll_k", &divisors, wanted);
-        let bytes = s.k() * s.n() * DType::F32.size() as i64;
+        let bytes = s.k() * s.n() * s.bytes();
         let copied = self.packing.is_some_and(|p| p.each_call);
         let far = bytes > self.target.l2_bytes as i64 && !copied;
         let streamed = self.packing.is_some() && s.is_streamed(self.target);

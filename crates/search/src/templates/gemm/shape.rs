@@ -18,6 +18,8 @@ pub struct Shape {
     pub columns: AxisLoop,
     pub terms: AxisLoop,
     pub right: BufferId,
+    /// Of the sums.
+    pub element: DType,
     /// How the right operand can be packed, if it can.
     pub packing: Option<Packing>,
 }
@@ -93,8 +95,19 @@ impl Shape {
             columns: columns.clone(),
             terms: terms.clone(),
             right: buffer,
+            element: program.buffer(block.writes[0].buffer).dtype,
             packing,
         })
+    }
+
+    /// Sums that a vector holds.
+    pub fn lanes(&self, target: &CpuTarget) -> i64 {
+        target.lanes(self.element)
+    }
+
+    /// Bytes of an element.
+    pub fn bytes(&self) -> i64 {
+        self.element.size() as i64
     }
 
     /// How many rows there are, 1 without a loop over them.
@@ -119,14 +132,14 @@ impl Shape {
 
     /// Whether a thread's part of the results of so many of them stays in its second-level cache.
     pub fn is_written_near(&self, matrices: i64, target: &CpuTarget) -> bool {
-        let bytes = matrices * self.m() * self.n() * DType::F32.size() as i64;
+        let bytes = matrices * self.m() * self.n() * self.bytes();
         bytes <= target.l2_bytes as i64 * i64::from(target.threads.max(1))
     }
 
     /// Whether it counts that the right operand comes from memory: a constant that can be packed and exceeds the
     /// second-level cache. In a model other constants pass between two calls.
     pub fn is_streamed(&self, target: &CpuTarget) -> bool {
-        let bytes = self.k() * self.n() * DType::F32.size() as i64;
+        let bytes = self.k() * self.n() * self.bytes();
         let constant = self.packing.is_some_and(|p| !p.each_call);
         constant && bytes > target.l2_bytes as i64 && self.m() <= MOST_STREAMED
     }

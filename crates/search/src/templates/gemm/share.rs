@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::tile::Tiles;
 use crate::rates::{STARTS_A_CYCLE, bytes_a_cycle};
-use ir::{CpuTarget, DType};
+use ir::CpuTarget;
 
 /// A split of the work between threads that is no worse counts as balanced. Chosen by hand;
 /// not measured apart.
@@ -133,7 +133,7 @@ impl Shared<'_> {
         if self.panels() == 1 || self.shape.is_written_near(1, self.target) {
             return 0.0;
         }
-        let line = self.target.cache_line_bytes.max(1) as i64 / DType::F32.size() as i64;
+        let line = self.target.cache_line_bytes.max(1) as i64 / self.shape.bytes();
         tiles * (rows * parts(columns, line)) as f64 * LINE_APART
     }
 
@@ -154,7 +154,7 @@ impl Shared<'_> {
     /// Bytes of a panel, of a tile of rows of the left operand, and of both operands.
     fn bytes(&self) -> [f64; 4] {
         let s = self.shape;
-        let of = |rows: i64| (rows * s.k()) as f64 * DType::F32.size() as f64;
+        let of = |rows: i64| (rows * s.k()) as f64 * s.bytes() as f64;
         [of(self.tile.1), of(self.tile.0), of(s.m()), of(s.n())]
     }
 
@@ -175,7 +175,7 @@ impl Shared<'_> {
     /// Cycles of the thread with the most work: it computes, and brings operands into its second-level cache.
     fn time(&self, tiles: f64, brought: f64) -> f64 {
         let (rows, columns) = self.tile;
-        let lanes = self.target.lanes(DType::F32);
+        let lanes = self.shape.lanes(self.target);
         let vectors = (columns / lanes * rows * self.shape.k()) as f64;
         let all = (self.shape.matrices() * self.panels() * self.row_tiles()) as f64;
         let balanced = all / f64::from(self.target.threads) / BALANCED;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::nests::AxisLoop;
     use ir::names::{AxisName, product};
-    use ir::{BufferId, Isa, LoopId};
+    use ir::{BufferId, DType, Isa, LoopId};
 
     /// The first order of a product of so many rows, columns and terms, and the row tiles of its groups.
     fn first(m: i64, n: i64, k: i64, threads: u32) -> (Order, i64) {
@@ -211,6 +211,7 @@ mod tests {
             columns: along(product::COLUMN, n),
             terms: along(product::TERM, k),
             right: BufferId(0),
+            element: DType::F32,
             packing: None,
         };
         let target = CpuTarget {

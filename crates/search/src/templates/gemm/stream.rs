@@ -9,7 +9,7 @@ use super::Tiling;
 use super::shape::Shape;
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::ids;
-use ir::{CpuTarget, DType};
+use ir::CpuTarget;
 
 /// Most rows of the left operand: their sums share the first-level cache with
 /// the streams. Chosen by hand; not measured apart.
@@ -33,8 +33,8 @@ pub struct Streams {
 
 /// How to stream a product, if it is worth it and its columns divide.
 pub fn streams(shape: &Shape, target: &CpuTarget) -> Option<Streams> {
-    let lanes = target.lanes(DType::F32);
-    let element = DType::F32.size() as i64;
+    let lanes = shape.lanes(target);
+    let element = shape.bytes();
     let packed_before = shape.packing.is_none_or(|p| !p.each_call || p.transposed);
     let far = shape.k() * shape.n() * element > target.l2_bytes as i64;
     let sums = shape.m() * shape.n() * element;
@@ -55,7 +55,7 @@ pub fn streams(shape: &Shape, target: &CpuTarget) -> Option<Streams> {
 
 /// Whether the right operand exceeds all caches.
 pub fn from_memory(shape: &Shape, target: &CpuTarget) -> bool {
-    shape.k() * shape.n() * DType::F32.size() as i64 > target.llc_bytes as i64
+    shape.k() * shape.n() * shape.bytes() > target.llc_bytes as i64
 }
 
 impl Tiling<'_> {

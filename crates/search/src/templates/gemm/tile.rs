@@ -4,7 +4,7 @@ use super::shape::Shape;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, STREAMED, bytes_a_cycle, lines_together};
 use crate::templates::is_even;
 use crate::templates::registers::{Registers, products_a_load, spills};
-use ir::{CpuTarget, DType};
+use ir::CpuTarget;
 
 /// Vectors of columns in a tile of several rows, and in one of a single row. Chosen by hand; not measured apart.
 const MOST_VECTORS: [i64; 2] = [6, 16];
@@ -34,7 +34,7 @@ pub struct Tiles {
 
 impl Tiles {
     pub fn of(shape: &Shape, target: &CpuTarget, packed: bool) -> Tiles {
-        let lanes = target.lanes(DType::F32);
+        let lanes = shape.lanes(target);
         let registers = Registers::of(target);
         let m = shape.m();
         let vectors = (shape.n() + lanes - 1) / lanes;
@@ -60,7 +60,7 @@ impl Tiles {
     /// the most multiply-adds a load.
     fn best(&self, shape: &Shape, target: &CpuTarget) -> (i64, i64) {
         // Rows of the left operand that the first-level cache holds together.
-        let most_rows = lines_together(shape.k() * DType::F32.size() as i64, target);
+        let most_rows = lines_together(shape.k() * shape.bytes(), target);
         let mut best = self.default;
         let mut least = f64::INFINITY;
         for c in &self.columns {
@@ -87,7 +87,7 @@ impl Tiles {
     /// The first tile of a panel brings it from where the operand lies.
     fn cycles(&self, shape: &Shape, target: &CpuTarget, rows: i64, columns: i64) -> f64 {
         let v = columns / self.lanes;
-        let element = DType::F32.size() as i64;
+        let element = shape.bytes();
         let one = |t: i64, bytes_a_cycle: f64| {
             let started = (t * v).max(t + v) as f64 / STARTS_A_CYCLE as f64;
             let computed = started.max(LATENCY as f64);
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::nests::AxisLoop;
     use ir::names::{AxisName, product};
-    use ir::{BufferId, Isa, LoopId};
+    use ir::{BufferId, DType, Isa, LoopId};
 
     fn shape(m: i64, n: i64, k: i64) -> Shape {
         let along = |axis: AxisName, extent| AxisLoop {
@@ -142,6 +142,7 @@ mod tests {
             columns: along(product::COLUMN, n),
             terms: along(product::TERM, k),
             right: BufferId(0),
+            element: DType::F32,
             packing: None,
         }
     }
