@@ -520,10 +520,9 @@ impl<'a> Env<'a> {
 
     /// An element of operand `i` in the type that terms are summed in.
     fn factor_in(&self, sums: DType, i: usize, element: Expr) -> Expr {
-        if work(self.operand_dtype(i)) == sums {
-            element
-        } else {
-            element.cast(sums)
+        match work(self.operand_dtype(i)) == sums {
+            true => element,
+            false => element.cast(sums),
         }
     }
 
@@ -625,10 +624,9 @@ impl<'a> Env<'a> {
 
     /// Rounds to the result's type, and keeps tail channels at zero.
     fn store(&self, e: Expr, p: &Point) -> Expr {
-        let e = if work(self.dtype) == self.dtype {
-            e
-        } else {
-            e.cast(self.dtype)
+        let e = match work(self.dtype) == self.dtype {
+            true => e,
+            false => e.cast(self.dtype),
         };
         match self.layout.block() {
             Some(block) if self.shape[1] % block != 0 => Expr::select(
@@ -753,11 +751,6 @@ impl Axes {
 
     fn list(&self) -> Vec<AxisExtent<'_>> {
         self.0.iter().map(|(n, e)| (n.as_str(), *e)).collect()
-    }
-
-    /// How many points they have together.
-    fn points(&self) -> i64 {
-        self.0.iter().map(|(_, extent)| *extent).product()
     }
 }
 
