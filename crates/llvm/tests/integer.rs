@@ -78,20 +78,25 @@ fn operands(dtype: DType) -> (Vec<i64>, Vec<i64>) {
     pairs.unzip()
 }
 
+/// Quotients and remainders are those of the interpreter.
+fn divides(dtype: DType, x: &[i64], y: &[i64]) {
+    run(BinaryOp::Div, dtype, x, y, |x, y, z| {
+        let expected = if y == 0 { x } else { x.wrapping_div(y) };
+        assert_eq!(z, wrapped(dtype, expected), "{x} / {y} of {dtype}");
+    });
+    run(BinaryOp::FloorMod, dtype, x, y, |x, y, z| {
+        let r = if y == 0 { 0 } else { x.wrapping_rem(y) };
+        let up = r != 0 && (r < 0) != (y < 0);
+        let expected = if up { r + y } else { r };
+        assert_eq!(z, wrapped(dtype, expected), "{x} mod {y} of {dtype}");
+    });
+}
+
 #[test]
 fn quotients_and_remainders_round_as_the_interpreter_and_never_trap() {
     for dtype in DTYPES {
         let (x, y) = operands(dtype);
-        run(BinaryOp::Div, dtype, &x, &y, |x, y, z| {
-            let expected = if y == 0 { x } else { x.wrapping_div(y) };
-            assert_eq!(z, wrapped(dtype, expected), "{x} / {y} of {dtype}");
-        });
-        run(BinaryOp::FloorMod, dtype, &x, &y, |x, y, z| {
-            let r = if y == 0 { 0 } else { x.wrapping_rem(y) };
-            let up = r != 0 && (r < 0) != (y < 0);
-            let expected = if up { r + y } else { r };
-            assert_eq!(z, wrapped(dtype, expected), "{x} mod {y} of {dtype}");
-        });
+        divides(dtype, &x, &y);
         run(BinaryOp::FloorDiv, dtype, &x, &y, |x, y, z| {
             let (q, r) = match y {
                 0 => (x, 0),
@@ -124,16 +129,7 @@ fn quotients_next_to_whole_numbers_are_exact() {
             (x, y)
         });
         let (x, y): (Vec<_>, Vec<_>) = pairs.unzip();
-        run(BinaryOp::Div, dtype, &x, &y, |x, y, z| {
-            let expected = if y == 0 { x } else { x.wrapping_div(y) };
-            assert_eq!(z, wrapped(dtype, expected), "{x} / {y} of {dtype}");
-        });
-        run(BinaryOp::FloorMod, dtype, &x, &y, |x, y, z| {
-            let r = if y == 0 { 0 } else { x.wrapping_rem(y) };
-            let up = r != 0 && (r < 0) != (y < 0);
-            let expected = if up { r + y } else { r };
-            assert_eq!(z, wrapped(dtype, expected), "{x} mod {y} of {dtype}");
-        });
+        divides(dtype, &x, &y);
     }
 }
 
