@@ -3,10 +3,12 @@
 use crate::judge::{
     Operand, input, judge, judge_both, kinds, planned, random, single, typed, weight,
 };
-use graph::ops::{Conv, IndexOrder, Lrn, MaxPoolGradient, Op, Pool, PoolKind, Unary};
+use graph::ops::{
+    Binary, Conv, ConvInteger, IndexOrder, Lrn, MaxPoolGradient, Op, Pool, PoolKind, Unary,
+};
 use graph::{Model, ValueId};
 use plan::LayoutPolicy;
-use tensor::{DType, Fill, fill_tensor};
+use tensor::{DType, Fill, Tensor, fill_tensor};
 
 fn conv(stride: usize, dilation: usize, pads: [(usize, usize); 2], groups: usize) -> Conv {
     Conv {
@@ -121,6 +123,31 @@ fn depthwise_and_grouped_convolutions() {
         assert!(kinds(&plan).contains(&name), "{plan}");
         assert_eq!(plan.conversions, conversions, "{plan}");
     }
+}
+
+/// Every pixel is 127, and its zero point -128: the middle sum, of 625 taps, is 625 * 255 * -127, which is odd and
+/// beyond 2^24.
+#[test]
+fn large_windows_of_bytes_are_summed_exactly() {
+    let mut m = Model::new("bytes", 0);
+    let x = m.add_input("x", DType::I8, &[1, 8, 25, 25]);
+    let most = m.add_constant("most", filled(DType::I8, &[1], 127.0));
+    let x = m.add("top", Op::Binary(Binary::Max), &[x, most]).unwrap();
+    let w = m.add_constant("w", filled(DType::I8, &[8, 1, 25, 25], -127.0));
+    let op = Op::ConvInteger(ConvInteger {
+        conv: conv(1, 1, [(12, 12); 2], 8),
+        outside: -128,
+        centred: true,
+    });
+    let y = m.add("sums", op, &[x, w]).unwrap();
+    m.add_output(y);
+    judge_both(&m);
+}
+
+fn filled(dtype: DType, shape: &[usize], value: f64) -> Tensor {
+    let mut t = Tensor::zeros(dtype, shape);
+    (0..t.len()).for_each(|i| t.set_f64(i, value));
+    t
 }
 
 fn pool(kind: PoolKind, pads: [(usize, usize); 2], dilation: usize, ceil_mode: bool) -> Pool {
