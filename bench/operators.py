@@ -6,7 +6,6 @@ which all contenders read. Run as a program, this is `rivals/run operators`, whi
 environment that it needs.
 """
 
-import fnmatch
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "rivals")]
 
-from harness import program, report, slices
+from harness import names, program, report, slices
 from harness.program import Failure
 from harness.report import say
 
@@ -46,7 +45,7 @@ def add_arguments(parser):
 
 def run(args, counts):
     """All rows that are asked for, at all thread counts."""
-    rows = chosen(table(), args.rows)
+    rows = names.chosen(table(), args.rows, TABLE.name)
     if args.list:
         print(report.markdown_table(["row", "operator"], rows), end="")
         return 0
@@ -81,19 +80,6 @@ def table():
 
     operators = tomllib.loads(TABLE.read_text())
     return [(f"{o}/{size}", spec) for o, rows in operators.items() for size, spec in rows.items()]
-
-
-def chosen(rows, patterns):
-    """The rows that a pattern fits; a pattern without `/` is of operators."""
-    for pattern in patterns:
-        if not any(fits(name, pattern) for name, _ in rows):
-            raise Failure(f"no row of {TABLE.name} is called {pattern}; --list prints them")
-    return [r for r in rows if not patterns or any(fits(r[0], p) for p in patterns)]
-
-
-def fits(name, pattern):
-    whole = pattern if "/" in pattern else f"{pattern}/*"
-    return fnmatch.fnmatchcase(name, whole)
 
 
 def ceiling(threads):

@@ -25,6 +25,9 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "rivals"))
+
+from agreement import RELATIVE, difference
 from harness.random_operators import ALL, ELEM_TYPES, MAKERS, MICROSOFT, Unfit
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -32,8 +35,6 @@ OPSETS = [17, 18, 20, 21, 23, 24]
 # Graphs of so many seeds in a row have one operator set and are compiled together.
 TOGETHER = 6
 LARGEST = 1e4
-# Relative to a value; onnxruntime computes some operators of doubles in floats.
-RELATIVE = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-6}
 CHANGE = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-9}
 
 
@@ -248,18 +249,6 @@ def allowed(expected, others):
         return None if any(a.any() for a in apart) else np.zeros(wide.shape)
     scale = np.maximum(np.abs(wide), np.abs(wide).max(initial=0) * 0.1) + 1e-2
     return RELATIVE[expected.dtype.name] * scale + 10 * np.max(apart, axis=0)
-
-
-def difference(actual, expected, tolerance):
-    """How a result differs, in words."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        return f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
-    apart = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
-    wrong = ~(apart <= tolerance) & ~(np.isnan(actual.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
-    if not wrong.any():
-        return None
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"{int(wrong.sum())} of {wrong.size} elements; element {list(at)} is {actual[at]}, not {expected[at]}"
 
 
 class Refused(Exception):

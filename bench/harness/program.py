@@ -186,10 +186,13 @@ def check(model, artifact, threads, shape_args=()):
     return parsed(done.stdout, args)
 
 
-def bench(artifact, threads, seconds, cpus=None):
-    """One slice of a compiled model in a process of its own; the program's JSON."""
+def bench(artifact, threads, seconds, cpus=None, inputs=()):
+    """One slice of a compiled model in a process of its own; the program's JSON.
+
+    `inputs` are arguments that give inputs; all others are random.
+    """
     return call_json(
-        "bench", artifact, "--threads", threads, "--time", f"{seconds}s", cpus=cpus
+        "bench", artifact, "--threads", threads, "--time", f"{seconds}s", *inputs, cpus=cpus
     )
 
 

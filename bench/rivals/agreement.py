@@ -9,6 +9,9 @@ from harness.program import Failure
 # Integers without a known range: a mask, a segment, a flag.
 DEFAULT_INTEGER_BOUND = 2
 
+# Relative to a value; onnxruntime computes some operators of doubles in floats.
+RELATIVE = {"float16": 2e-3, "float32": 2e-5, "float64": 1e-6}
+
 
 class Shapes:
     """Sizes of symbolic dimensions, as given with --batch and --dim."""
@@ -87,6 +90,21 @@ def relative_l2(ours, theirs):
     return float(distance / norm) if norm > 0 else float(distance)
 
 
+def difference(actual, expected, tolerance):
+    """How a result differs, in words; None if each element is within the tolerance, or both are infinite or no number alike."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
+    ours, theirs = (values.astype(numpy.float64) for values in (actual, expected))
+    # Infinities less themselves are no numbers.
+    with numpy.errstate(invalid="ignore"):
+        apart = numpy.abs(ours - theirs)
+    wrong = ~(apart <= tolerance) & (actual != expected) & ~(numpy.isnan(ours) & numpy.isnan(theirs))
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} elements; element {list(at)} is {actual[at]}, not {expected[at]}"
+
+
 def named_as(ours, theirs):
     """`ours` under the names of `theirs`, by order: a runtime may name outputs as it likes."""
     if set(ours) == set(theirs) or len(ours) != len(theirs):
@@ -105,10 +123,17 @@ def worst_distance(ours, theirs):
 def program_outputs(artifact, threads, inputs, folder):
     """Outputs of a compiled model by name, on the given inputs; files go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    given = input_args(inputs, folder)
     args = ["run", artifact, "--threads", threads, "--out", folder / "outputs"]
+    outputs = program.call_json(*args, *given)["outputs"]
+    return {output["name"]: numpy.load(output["file"]) for output in outputs}
+
+
+def input_args(inputs, folder):
+    """Arguments that give a command of the program these inputs, by files in `folder`."""
+    args = []
     for i, (name, value) in enumerate(inputs.items()):
         path = folder / f"input-{i}.npy"
         numpy.save(path, value)
         args += ["--input", f"{name}={path}"]
-    outputs = program.call_json(*args)["outputs"]
-    return {output["name"]: numpy.load(output["file"]) for output in outputs}
+    return args
