@@ -1,8 +1,10 @@
 """Tests of the cases of every operator, of how their outputs are judged, and of the table; nothing is measured."""
 
+import contextlib
 import re
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,6 +17,7 @@ import numpy as np
 import onnx
 from harness.operator_cases import CASES
 from harness.operator_cases.case import MICROSOFT, case, fixed, microsoft, normal
+from harness.program import Failure
 
 # ONNX defines them by other operators, and infers no type of their results.
 UNTYPED = {"GroupNormalization", "MeanVarianceNormalization"}
@@ -107,6 +110,43 @@ class Judgement(unittest.TestCase):
     def test_difference_names_the_first_element(self):
         words = agreement.difference(np.array([[1, 2], [3, 4]]), np.array([[1, 2], [4, 5]]), 0)
         self.assertEqual(words, "2 of 4 elements; element [1, 0] is 3, not 4")
+
+
+class Command(unittest.TestCase):
+    def run_with(self, answers):
+        """The exit status, the names of results and those of failures, where cases have these answers or failures."""
+        queue = iter(answers)
+
+        def measured(*_):
+            answer = next(queue)
+            if isinstance(answer, Exception):
+                raise answer
+            latency = {"median_ms": 1.0, "spread": 0.0}
+            both = {"tunesmith": latency, "onnxruntime": latency}
+            return {"wrong": answer, "latencies": both, "ratios": {"median": 1.0}, "version": "1"}
+
+        with contextlib.ExitStack() as stack:
+            patch = lambda *args, **more: stack.enter_context(unittest.mock.patch.object(*args, **more))
+            patch(sys, "argv", ["every_operator.py", "Exp/map", "Relu/map"])
+            patch(every_operator, "find_spec", return_value=True)
+            patch(every_operator, "measured", measured)
+            patch(every_operator.machine, "conditions", return_value={})
+            patch(every_operator.program, "program")
+            patch(every_operator.report, "say")
+            patch(every_operator, "say")
+            write = patch(every_operator.report, "write")
+            status = every_operator.main()
+        _, _, _, results, _, failures = write.call_args.args
+        return status, [r["name"] for r in results], [f["what"] for f in failures]
+
+    def test_a_wrong_output_fails_and_a_refusal_does_not(self):
+        both = ["Exp/map", "Relu/map"]
+        self.assertEqual(self.run_with([[], []]), (0, both, []))
+        self.assertEqual(self.run_with([["y0: differs"], []]), (1, both, []))
+        refused = self.run_with([Failure("unsupported"), []])
+        self.assertEqual(refused, (0, ["Relu/map"], ["Exp/map"]))
+        refused = self.run_with([RuntimeError("onnxruntime says no"), ["y0: differs"]])
+        self.assertEqual(refused, (1, ["Relu/map"], ["Exp/map"]))
 
 
 class Text(unittest.TestCase):
