@@ -20,6 +20,7 @@ mod rows;
 mod simplify;
 mod tables;
 mod training;
+mod whole_rows;
 
 pub use even::EvenIndices;
 pub use model::{

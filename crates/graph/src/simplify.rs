@@ -1,6 +1,6 @@
 //! Rewrites that every model gets before tasks are split from it: constants
 //! folded, no-ops dropped, written-out operators recognised, affine maps folded into
-//! convolutions, indices in a row made slices, products split whose columns are read in parts, dead code gone.
+//! convolutions, indices of whole rows and in a row recognised, products split whose columns are read in parts, dead code gone.
 //!
 //! Promises that the outputs stay the same up to the rounding of folded
 //! weights, whose arithmetic is f64. Chooses no layouts and fuses no kernels.
@@ -12,6 +12,7 @@ use crate::ops::{BatchNorm, Binary, Op, PadMode, Slice, Transpose};
 use crate::packed::products_of_packed;
 use crate::quantised::{Requantised, products_of_bytes};
 use crate::recognise::recognise;
+use crate::whole_rows::gathers_of_parts;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
 
@@ -25,7 +26,8 @@ pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
     let model = products_of_bytes(&model, requantised).without_dead_code();
     let model = products_of_packed(&model).without_dead_code().folded();
-    let model = drop_no_ops(&without_even_indices(&model)).folded();
+    let model = without_even_indices(&gathers_of_parts(&model));
+    let model = drop_no_ops(&model).folded();
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
     let model = fold_affine(&model.without_dead_code());

@@ -441,6 +441,52 @@ fn indices_in_a_row_are_slices() {
     assert_eq!(gathered_as(&[2, 2], &[1, 2, 3, 4]), ["gather"]);
 }
 
+/// Single elements at indices that are the same for whole rows; a spread index and a constant one are alike.
+#[test]
+fn elements_by_indices_of_rows_are_rows() {
+    let along = |axis: usize, indices: &[i64]| {
+        let axes = [4, 3, 5];
+        let mut shape = axes.to_vec();
+        shape[axis] = indices.len();
+        let inner: usize = shape[axis + 1..].iter().product();
+        let all: Vec<i64> = (0..shape.iter().product())
+            .map(|i| indices[i / inner % indices.len()])
+            .collect();
+        let all = Tensor::from_slice(&shape, &all);
+        let gather = Op::GatherElements(GatherElements { axis });
+        names(&simplified(&indexed(gather, &axes, &all, None)))
+    };
+    assert_eq!(along(0, &[3, -1, 0]), ["gather"]);
+    assert_eq!(along(1, &[2, 0, 0, 1]), ["gather"]);
+    assert_eq!(along(2, &[1, 2, 3]), ["slice"]);
+    let uneven = Tensor::from_slice(&[2, 2], &[0i64, 1, 1, 1]);
+    let gather = Op::GatherElements(GatherElements { axis: 0 });
+    let model = indexed(gather.clone(), &[3, 2], &uneven, None);
+    assert_eq!(names(&simplified(&model)), ["gather_elements"]);
+    let part = Tensor::from_slice(&[2, 1], &[2i64, 0]);
+    let model = indexed(gather.clone(), &[3, 2], &part, None);
+    assert_eq!(
+        names(&simplified(&model)),
+        ["gather_elements"],
+        "of one column alone"
+    );
+    let spread = |from: &[usize]| {
+        let mut m = Model::new("spread", 0);
+        let x = m.add_input("x", DType::F32, &[3, 2]);
+        let i = m.add_input("i", DType::F32, from);
+        let zero = m.add("zero", Op::Binary(Binary::Mul), &[i, i]).unwrap();
+        let zero = m.add("less", Op::Binary(Binary::Less), &[zero, i]).unwrap();
+        let index = m.add("index", Op::Cast(DType::I64), &[zero]).unwrap();
+        let expand = Op::Expand(Expand { shape: vec![4, 2] });
+        let index = m.add("expand", expand, &[index]).unwrap();
+        let y = m.add("y", gather.clone(), &[x, index]).unwrap();
+        m.add_output(y);
+        names(&simplified(&m)).last().copied()
+    };
+    assert_eq!(spread(&[4, 1]), Some("gather"));
+    assert_eq!(spread(&[1, 2]), Some("gather_elements"));
+}
+
 #[test]
 fn rows_that_are_assigned_are_parts() {
     let assigned = |combine: Combine, indices: &[i64]| {

@@ -8,7 +8,7 @@ use graph::ValueId;
 use graph::ops::{
     Binary, Concat, Gather, Op, Pad, PadMode, Reduce, ReduceKind, Slice, Softmax, Transpose, Unary,
 };
-use tensor::DType;
+use tensor::{DType, Tensor};
 
 pub(crate) fn transposed(
     n: &mut NodeImport,
@@ -437,14 +437,14 @@ pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
     rotary(n, [cosines, sines], Some(positions))
 }
 
-/// Heads as [batch, rows, heads, size]. Of three axes the number of heads says how they lie, or
+/// Heads in four axes, and which of them that of heads is. Of three axes the number of heads says how they lie, or
 /// else the width of the angles, if all of a head is turned.
 pub(crate) fn heads_inside(
     n: &mut NodeImport,
     x: ValueId,
     given: i64,
     width: Option<usize>,
-) -> Result<ValueId, Problem> {
+) -> Result<(ValueId, usize), Problem> {
     let shape = n.shape(x);
     let count = match (shape.len(), given, width) {
         (4, ..) => shape[1],
@@ -453,9 +453,9 @@ pub(crate) fn heads_inside(
         _ => return Problem::unsupported(format!("num_heads={given} of {}", n.ty(x))),
     };
     match shape[..] {
-        [_, _, _, _] => transposed(n, x, &[0, 2, 1, 3]),
+        [_, _, _, _] => Ok((x, 1)),
         [batch, rows, all] if count > 0 && all.is_multiple_of(count) => {
-            n.reshape(x, vec![batch, rows, count, all / count])
+            Ok((n.reshape(x, vec![batch, rows, count, all / count])?, 2))
         }
         _ => Problem::unsupported(format!("{count} heads of {}", n.ty(x))),
     }
@@ -470,29 +470,32 @@ fn rotary(n: &mut NodeImport, caches: [ValueId; 2], positions: Option<ValueId>) 
     let width = n.shape(caches[0]).last().copied().unwrap_or(0);
     let apart = heads_inside(n, x, given, (part == 0).then_some(width))?;
     let part = match part {
-        0 => fixed(n, apart)?[3],
+        0 => fixed(n, apart.0)?[3],
         part => usize::try_from(part).unwrap_or(0),
     };
     let y = turned(n, apart, caches, positions, (part, interleaved))?;
-    Ok(vec![match shape.len() {
-        4 => transposed(n, y, &[0, 2, 1, 3])?,
-        _ => n.reshape(y, shape)?,
-    }])
+    Ok(vec![n.reshape(y, shape)?])
 }
 
-/// Heads [batch, rows, heads, size] of which so many first elements are turned.
+/// Heads in four axes, of which axis 1 or 2 is that of heads: so many first elements of each are turned.
+///
+/// An element is multiplied by a cosine, and the other one of its pair by a sine, whose sign says which of the two it
+/// is. With the pair as an axis the other element is the one at the other place along it. So each result has one formula,
+/// and all of it is one kernel.
 pub(crate) fn turned(
     n: &mut NodeImport,
-    apart: ValueId,
+    (apart, heads): (ValueId, usize),
     caches: [ValueId; 2],
     positions: Option<ValueId>,
     (turned, interleaved): (usize, bool),
 ) -> Result<ValueId, Problem> {
-    let [batch, rows, _, size] = fixed(n, apart)?;
+    let all = fixed(n, apart)?;
+    let (batch, rows, size) = (all[0], all[3 - heads], all[3]);
     let half = turned / 2;
     if turned == 0 || turned % 2 == 1 || turned > size {
         return Problem::unsupported(format!("rotary_embedding_dim={turned} of heads of {size}"));
     }
+    let pair = if interleaved { 4 } else { 3 };
     let mut angles = Vec::new();
     for cache in caches {
         let chosen = match positions {
@@ -506,43 +509,37 @@ pub(crate) fn turned(
                 [batch, rows, half]
             ));
         }
-        angles.push(n.reshape(chosen, vec![batch, rows, 1, half])?);
+        let mut shape = vec![batch, rows, half];
+        shape.insert(heads, 1);
+        shape.insert(pair, 1);
+        angles.push(n.reshape(chosen, shape)?);
     }
     let rotated = columns(n, apart, 0, 1, turned)?;
-    let (first, second) = match interleaved {
-        true => (
-            columns(n, rotated, 0, 2, half)?,
-            columns(n, rotated, 1, 2, half)?,
-        ),
-        false => (
-            columns(n, rotated, 0, 1, half)?,
-            columns(n, rotated, half, 1, half)?,
-        ),
+    let mut pairs = vec![all[0], all[1], all[2], half];
+    pairs.insert(pair, 2);
+    let x = n.reshape(rotated, pairs.clone())?;
+    let (mut starts, mut steps) = (vec![0; 5], vec![1; 5]);
+    (starts[pair], steps[pair]) = (1, -1);
+    let swap = Slice {
+        starts,
+        steps,
+        sizes: pairs,
     };
-    let mut product = |a: ValueId, b: usize| n.binary(Binary::Mul, a, angles[b]);
-    let (fc, ss, fs, sc) = (
-        product(first, 0)?,
-        product(second, 1)?,
-        product(first, 1)?,
-        product(second, 0)?,
-    );
-    let real = n.binary(Binary::Sub, fc, ss)?;
-    let imaginary = n.binary(Binary::Add, fs, sc)?;
-    let mut parts = [real, imaginary];
-    let mut axis = 3;
-    if interleaved {
-        let mut apart = n.shape(real);
-        apart.push(1);
-        for p in &mut parts {
-            *p = n.reshape(*p, apart.clone())?;
-        }
-        axis = 4;
+    let other = n.emit(Op::Slice(swap), &[x])?;
+    let mut signs = vec![1; 5 - pair];
+    signs[0] = 2;
+    let mut sign = Tensor::zeros(n.dtype(apart), &signs);
+    sign.set_f64(0, -1.0);
+    sign.set_f64(1, 1.0);
+    let sign = n.model.add_result(&n.name, sign);
+    let sines = n.binary(Binary::Mul, angles[1], sign)?;
+    let across = n.binary(Binary::Mul, other, sines)?;
+    let along = n.binary(Binary::Mul, x, angles[0])?;
+    let y = n.binary(Binary::Add, along, across)?;
+    let y = n.reshape(y, n.shape(rotated))?;
+    if turned == size {
+        return Ok(y);
     }
-    let mut y = n.emit(Op::Concat(Concat { axis }), &parts)?;
-    y = n.reshape(y, n.shape(rotated))?;
-    if turned < size {
-        let rest = columns(n, apart, turned, 1, size - turned)?;
-        y = n.emit(Op::Concat(Concat { axis: 3 }), &[y, rest])?;
-    }
-    Ok(y)
+    let rest = columns(n, apart, turned, 1, size - turned)?;
+    n.emit(Op::Concat(Concat { axis: 3 }), &[y, rest])
 }

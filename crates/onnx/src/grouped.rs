@@ -122,11 +122,21 @@ impl Groups {
             ));
         }
         let length = held[2].max(self.total);
-        let all = match past.filter(|p| !n.ty(*p).is_empty()) {
-            Some(past) => n.emit(Op::Concat(Concat { axis: 2 }), &[past, new])?,
-            None => return Ok(new),
+        let Some(past) = past.filter(|p| !n.ty(*p).is_empty()) else {
+            return Ok(new);
         };
         let place = counting(n, length, 1, 2, 0)?;
+        if self.rows == 1 {
+            let is_new = n.binary(Binary::Equal, place, earlier)?;
+            let is_new = n.reshape(is_new, vec![self.batch, 1, length, 1])?;
+            // What is behind the new row of a sequence has no meaning.
+            let longer = match length == held[2] {
+                true => past,
+                false => n.emit(Op::Concat(Concat { axis: 2 }), &[past, new])?,
+            };
+            return n.emit(Op::Where, &[is_new, new, longer]);
+        }
+        let all = n.emit(Op::Concat(Concat { axis: 2 }), &[past, new])?;
         let distance = n.binary(Binary::Sub, place, earlier)?;
         let (zero, rows) = (n.number(0), n.number(self.rows as i64));
         let from_new = n.binary(Binary::GreaterOrEqual, distance, zero)?;
@@ -230,15 +240,13 @@ fn rotated(
     };
     let mut results = qk;
     for x in &mut results {
-        let inside = crate::attention::transposed(n, *x, &[0, 2, 1, 3])?;
-        let y = turned(
+        *x = turned(
             n,
-            inside,
+            (*x, 1),
             [cosines, sines],
             Some(positions),
             (part, interleaved),
         )?;
-        *x = crate::attention::transposed(n, y, &[0, 2, 1, 3])?;
     }
     Ok(results)
 }

@@ -1,6 +1,6 @@
 //! Importers of what the positions of tokens add to attention: biases by distance, and rotations.
 
-use crate::attention::{heads, heads_inside, transposed, turned};
+use crate::attention::{heads, heads_inside, turned};
 use crate::grouped::count;
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ops::{Binary, Gather, Op, Reduce, ReduceKind, Slice, Unary};
@@ -177,10 +177,7 @@ pub(crate) fn multimodal_rotary_embedding(n: &mut NodeImport) -> Imported {
         return Problem::unsupported(format!("rotary_embedding_dim={part} for {half} angles"));
     }
     let y = turned(n, apart, angles, None, (2 * half, interleaved))?;
-    Ok(vec![match shape.len() {
-        4 => transposed(n, y, &[0, 2, 1, 3])?,
-        _ => n.reshape(y, shape)?,
-    }])
+    Ok(vec![n.reshape(y, shape)?])
 }
 
 /// q cos(angles) + q_rot sin(angles), and so of k.

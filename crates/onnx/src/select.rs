@@ -8,8 +8,8 @@ use crate::live::{Chosen, Extent};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
-    Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK, Transpose,
-    Unary,
+    Binary, Combine, Concat, Cumulative, CumulativeKind, Gather, GatherElements, Op,
+    ScatterElements, Slice, Suppress, TopK, Transpose, Unary,
 };
 use tensor::{DType, Tensor};
 
@@ -186,22 +186,25 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     Ok(vec![gathered(n, rows, 0, chosen)?])
 }
 
-/// What there is up to each element along the first axis, added up.
-fn running_sum(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
-    let count = n.ty(x).shape[0] as i64;
-    let (mut y, mut by) = (x, 1);
-    while by < count {
-        let mut pads = vec![(0, 0); n.ty(x).rank()];
-        pads[0] = (by, -by);
-        let pad = Pad {
-            mode: PadMode::Constant(0.0),
-            pads,
-        };
-        let before = n.emit(Op::Pad(pad), &[y])?;
-        y = n.binary(Binary::Add, y, before)?;
-        by *= 2;
-    }
-    Ok(y)
+/// What there is up to each element along the first axis, added up; without the element itself if `exclusive`.
+fn running_sum(n: &mut NodeImport, x: ValueId, exclusive: bool) -> Result<ValueId, Problem> {
+    let sum = Cumulative {
+        kind: CumulativeKind::Sum,
+        axis: 0,
+        exclusive,
+        reverse: false,
+    };
+    n.emit(Op::Cumulative(sum), &[x])
+}
+
+/// Elements at the places along the first axis that an order of all of them gives: the inverse of a gather by it.
+fn put_back(n: &mut NodeImport, order: ValueId, x: ValueId) -> Result<ValueId, Problem> {
+    let none = n.filled(n.dtype(x), &n.shape(x), 0.0)?;
+    let scatter = Op::ScatterElements(ScatterElements {
+        axis: 0,
+        combine: Combine::Replace,
+    });
+    n.emit(scatter, &[none, order, x])
 }
 
 /// The positions of a vector's elements in ascending order; the first of equal ones first.
@@ -257,13 +260,12 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
     let chosen = n.positions(begins)?;
     let starts = chosen.positions;
     let mut results = [gather(n, order, starts)?, starts];
-    // Each element's place in the order, and the run that it is in.
-    let places = ascending(n, order)?;
+    // The run that each element is in.
     let ones = n.cast(begins, DType::I64)?;
-    let runs = running_sum(n, ones)?;
+    let runs = running_sum(n, ones, false)?;
     let one = n.number(1);
     let runs = n.binary(Binary::Sub, runs, one)?;
-    let mut inverse = gather(n, runs, places)?;
+    let mut inverse = put_back(n, order, runs)?;
     // A run ends where the next one begins, the last at the end.
     let end = n.number(count as i64);
     let end = n.as_vector(end)?;
@@ -279,20 +281,15 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
     let next = n.emit(Op::Where, &[has_next, next, end])?;
     results[1] = n.binary(Binary::Sub, next, starts)?;
     if !sorted {
-        let live = n.is_live(
-            Extent {
-                axis: 0,
-                count: chosen.count,
-            },
-            &[count],
-        )?;
-        let firsts = n.emit(Op::Where, &[live, results[0], end])?;
-        let order = ascending(n, firsts)?;
-        for result in &mut results {
-            *result = gather(n, *result, order)?;
-        }
-        let places = ascending(n, order)?;
-        inverse = gather(n, places, inverse)?;
+        // The first element of each run as it comes, and how many firsts are before each.
+        let is_first = put_back(n, order, begins)?;
+        let firsts = n.positions(is_first)?.positions;
+        let ones = n.cast(is_first, DType::I64)?;
+        let before = running_sum(n, ones, true)?;
+        let own_runs = gather(n, inverse, firsts)?;
+        let own_first = gather(n, results[0], inverse)?;
+        inverse = gather(n, before, own_first)?;
+        results = [firsts, gather(n, results[1], own_runs)?];
     }
     let count = chosen.count;
     for result in results {
@@ -371,10 +368,9 @@ fn column_ranks(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
         let differs = n.unary(Unary::Not, same)?;
         let differs = n.cast(differs, DType::I64)?;
         ranks = n.emit(Op::Concat(Concat { axis: 0 }), &[ranks, differs])?;
-        ranks = running_sum(n, ranks)?;
+        ranks = running_sum(n, ranks, false)?;
     }
-    let places = ordered(n, order)?;
-    n.emit(at, &[ranks, places])
+    put_back(n, order, ranks)
 }
 
 /// Whether each element of an ordered vector differs from the one before it.

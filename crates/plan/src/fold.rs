@@ -1,5 +1,7 @@
 //! Transposes that are no kernels: matrix products read the source directly. So do sums of
 //! bytes and their interpolation, which widen them where they are read, and convolutions over the batch.
+//! Operators on indices read what is spread over more elements from before it is spread: a row of equal
+//! indices then is one index, and the elements that it names are copied side by side.
 //!
 //! Owns which nodes those are, and how an operand's index becomes one of
 //! the source. Promises that the innermost axis of a left operand stays
@@ -26,6 +28,7 @@ impl Fold {
         match op {
             Op::MatMul | Op::MatMulInteger => Fold::of_factor(model, users, operand),
             Op::Reduce(_) | Op::Resize(_) => Fold::of_terms(model, users, operand),
+            op if reads_spread(op, 1) => Fold::of_spread(model, users, operand),
             Op::Conv(_) if is_for_batch_sums(model, users, operand) => {
                 let source = swapped_image(model, operand)?;
                 let rank = model[operand].ty().rank();
@@ -42,6 +45,20 @@ impl Fold {
         let (producer, _) = model.producer(operand)?;
         let source = model[producer].input(0)?;
         is_widened_for_sums(model, users, operand).then_some(Fold { source, axes })
+    }
+
+    /// How to read elements from before they are spread over more.
+    fn of_spread(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
+        if !is_spread_for_indexing(model, users, operand) {
+            return None;
+        }
+        let (producer, _) = model.producer(operand)?;
+        let source = model[producer].input(0)?;
+        let from = model[source].shape();
+        let lead = model[operand].ty().rank() - from.len();
+        let axis = |(d, n): (usize, &usize)| (*n != 1).then_some(lead + d);
+        let axes = from.iter().enumerate().map(axis).collect();
+        Some(Fold { source, axes })
     }
 
     /// How to read a factor of a matrix product from before its transpose.
@@ -81,6 +98,30 @@ pub(crate) fn is_folded(model: &Model, users: &Users, v: ValueId) -> bool {
     is_widened_for_sums(model, users, v)
         || is_folded_transpose(model, users, v)
         || is_for_batch_sums(model, users, v)
+        || is_spread_for_indexing(model, users, v)
+}
+
+/// Whether an operator takes elements of an operand at single places: elements by indices, and where to put them. What
+/// a scatter starts from is copied as a whole.
+fn reads_spread(op: &Op, operand: usize) -> bool {
+    match op {
+        Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => true,
+        Op::ScatterElements(_) | Op::ScatterNd(_) => operand > 0,
+        _ => false,
+    }
+}
+
+/// Whether only operators on indices read a value, which spreads elements of another one over more.
+fn is_spread_for_indexing(model: &Model, users: &Users, v: ValueId) -> bool {
+    let Some((producer, _)) = model.producer(v) else {
+        return false;
+    };
+    let node = &model[producer];
+    let computed = |v: ValueId| model.constant(v).is_none() && !model[v].ty().is_empty();
+    let spreads = matches!(node.op, Op::Expand(_)) && node.input(0).is_some_and(computed);
+    let mut readers = users.of(v).iter();
+    let empty = model[v].ty().is_empty() || users.is_output(v);
+    spreads && !empty && readers.all(|(n, slot)| reads_spread(&model[*n].op, *slot))
 }
 
 /// The images whose first two axes change places for a convolution, if it is one over the

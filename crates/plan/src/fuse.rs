@@ -240,20 +240,26 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
     }
 }
 
-/// Adds to the chain what only the chain reads and is made of one tensor alone. Example: the
-/// bytes of a shortcut, which the sum that ends the chain dequantises.
+/// Adds to the chain what only the chain reads and is made of one tensor of the result's size alone. Examples: the
+/// bytes of a shortcut, which the sum that ends the chain dequantises; a product with the cosines of positions, which
+/// all heads share.
 fn absorb_operands(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut Group) {
     let anchor = group.anchor;
     let shape = model[model[anchor].output()].shape();
     let admits = |n: NodeId, _: &HashSet<ValueId>| {
         let node = &model[n];
         let moving = node.inputs.iter().flatten();
-        let moving = moving.filter(|v| model.constant(**v).is_none()).count();
+        let moving: Vec<_> = moving.filter(|v| model.constant(**v).is_none()).collect();
+        let elements = |v: ValueId| model[v].ty().len();
+        let whole = moving
+            .iter()
+            .filter(|v| elements(***v) == elements(node.output()));
+        let one = moving.len() == 1 || whole.count() == 1;
         // What is made before the anchor had its turn to be fused.
         n > anchor
             && !taken[n.index()]
             && is_elementwise(&node.op)
-            && moving == 1
+            && one
             && model[node.output()].shape() == shape
     };
     let mut nodes: Vec<NodeId> = group.nodes().collect();

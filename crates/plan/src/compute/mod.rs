@@ -14,6 +14,7 @@ mod contract;
 mod conv;
 mod conv_transpose;
 mod cumulative;
+mod digits;
 mod elementwise;
 mod index;
 mod matmul;
@@ -32,6 +33,7 @@ mod suppress;
 mod terms;
 mod top_k;
 mod tournament;
+mod window;
 mod winners;
 
 use super::fold::Fold;
@@ -46,6 +48,7 @@ use moved::Moved;
 use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
 use terms::Computed;
+use window::Window;
 
 pub(super) use elementwise::{Extent, extent, unsupported as unsupported_elementwise};
 pub(super) use movement::layout_transform;
@@ -751,39 +754,6 @@ impl Axes {
 
     fn list(&self) -> Vec<AxisExtent<'_>> {
         self.0.iter().map(|(n, e)| (n.as_str(), *e)).collect()
-    }
-}
-
-/// Position `out * stride + tap * dilation - pad` of a window.
-#[derive(Clone, Copy)]
-struct Window {
-    /// Elements of the operand, and windows, along the axis.
-    size: i64,
-    count: i64,
-    taps: i64,
-    stride: i64,
-    dilation: i64,
-    pad: i64,
-}
-
-impl Window {
-    fn position(&self, out: &Expr, tap: &Expr) -> Expr {
-        let scaled = |e: &Expr, by: i64| if by == 1 { e.clone() } else { e * by };
-        let at = scaled(out, self.stride) + scaled(tap, self.dilation);
-        if self.pad == 0 { at } else { at - self.pad }
-    }
-
-    /// The conditions under which a position is inside, those only that can fail.
-    fn inside(&self, at: &Expr) -> Vec<Expr> {
-        let last = (self.count - 1) * self.stride + (self.taps - 1) * self.dilation - self.pad;
-        let mut conditions = Vec::new();
-        if self.pad > 0 {
-            conditions.push(Expr::int(0).le(at));
-        }
-        if last >= self.size {
-            conditions.push(at.clone().lt(self.size));
-        }
-        conditions
     }
 }
 

@@ -1,11 +1,11 @@
 //! Order along an axis.
 //!
-//! Few elements are found by a [`tournament`], and a small part of many elements one by one, as [`winners`]. Else all go
-//! through K. E. Batcher's bitonic network: elements are compared with others at fixed distances, so the order in which
+//! Few elements are found by a [`tournament`], and a small part of many elements one by one, as [`winners`]. Most of the
+//! elements of few lines are ordered by their [`digits`]. Else all go through K. E. Batcher's bitonic network: elements are compared with others at fixed distances, so the order in which
 //! the network works does not depend on the data, and every step is one block over all elements.
 
 use super::winners::{self, Winners};
-use super::{Access, Axes, Env, Kind, tournament};
+use super::{Access, Axes, Env, Kind, digits, tournament};
 use graph::ops::TopK;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
@@ -23,6 +23,7 @@ pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Ki
     let result = match t.k as i64 {
         ..=MOST_COMPARED => by_tournament(env, b, t),
         k if k * TAKEN <= extent && is_narrow(env) => one_by_one(env, b, t),
+        k if k * TAKEN > extent && has_digits(env, t) => by_digits(env, b, t),
         _ => network(env, b, t),
     };
     let kind = super::movement::kind(env);
@@ -33,6 +34,17 @@ pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Ki
 fn is_narrow(env: &Env) -> bool {
     let dtype = env.operand_dtype(0);
     dtype != DType::I64 && dtype != DType::F64
+}
+
+/// Whether elements are ordered by their digits: there is no operator that gives the bits of an f64, and a network orders
+/// many lines side by side.
+fn has_digits(env: &Env, t: TopK) -> bool {
+    let Axes(lines) = Source::of(env, t).lines();
+    env.operand_dtype(0) != DType::F64 && !lies_side_by_side(&lines)
+}
+
+fn lies_side_by_side(lines: &[(String, i64)]) -> bool {
+    lines.last().is_some_and(|(_, n)| *n >= LANES)
 }
 
 fn nan(e: &Expr) -> Expr {
@@ -65,6 +77,15 @@ fn one_by_one(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     })
 }
 
+fn by_digits(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
+    let order = digits::ordered(b, &Source::of(env, t), !is_narrow(env));
+    env.map(b, |p| {
+        let mut line = p.index.clone();
+        let place = line.remove(t.axis);
+        Expr::load(order, winners::at(&line, place)).cast(DType::I64)
+    })
+}
+
 /// Elements on their way through the network: those of a line are [low, lanes], and element
 /// `lane * low + i` lies at `i, lane`. Steps at distances below `low` then have vectors along
 /// the lanes.
@@ -88,7 +109,7 @@ fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     let mut network = Network {
         b,
         lines: Lines {
-            side_by_side: axes.last().is_some_and(|(_, n)| *n >= LANES),
+            side_by_side: lies_side_by_side(&axes),
             axes,
         },
         chunk: chunk(t),
@@ -167,6 +188,11 @@ impl Source<'_> {
         self.t.axis
     }
 
+    /// How many elements a line has.
+    pub fn count(&self) -> i64 {
+        self.n
+    }
+
     /// How many elements are wanted.
     pub fn k(&self) -> i64 {
         self.t.k.max(1) as i64
@@ -213,13 +239,7 @@ impl Source<'_> {
 
     /// The key of element `i` of a line as one of [`winners`].
     fn key(&self, line: &[Expr], i: &Expr) -> Expr {
-        let mut at = line.to_vec();
-        at.insert(self.t.axis, i.clone().min(self.n - 1));
-        let own = self.x.at(at).cast(self.dtype);
-        let order = match self.dtype.is_float() {
-            true => winners::order_of(&own),
-            false => own.cast(DType::I64),
-        };
+        let order = self.place_in_order(line, &i.clone().min(self.n - 1));
         let order = if self.t.largest {
             order
         } else {
@@ -227,6 +247,26 @@ impl Source<'_> {
         };
         let inside = i.clone().lt(self.n);
         Expr::select(inside, winners::key(order, i), winners::none())
+    }
+
+    /// An i64 of which the least comes first, for element `i` of a line.
+    pub fn order(&self, line: &[Expr], i: &Expr) -> Expr {
+        let order = self.place_in_order(line, i);
+        match self.t.largest {
+            true => Expr::int(-1) - order,
+            false => order,
+        }
+    }
+
+    /// An i64 that ascends with element `i` of a line.
+    fn place_in_order(&self, line: &[Expr], i: &Expr) -> Expr {
+        let mut at = line.to_vec();
+        at.insert(self.t.axis, i.clone());
+        let own = self.x.at(at).cast(self.dtype);
+        match self.dtype.is_float() {
+            true => winners::order_of(&own),
+            false => own.cast(DType::I64),
+        }
     }
 
     /// A key behind which no other one comes.

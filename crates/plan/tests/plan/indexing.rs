@@ -1,6 +1,7 @@
 //! Operators that select, place, order and sample elements: random shapes, plain and in blocks.
 
-use crate::judge::{Operand, input, inputs, judge_both, judge_on, single, typed};
+use crate::judge::{Operand, input, inputs, judge_both, judge_on, kinds, single, typed};
+use graph::Model;
 use graph::ops::*;
 use plan::LayoutPolicy;
 use rand::seq::SliceRandom;
@@ -114,6 +115,71 @@ fn random_elements_are_ordered() {
             given[0].set_f64(i, pool[rng.random_range(0..pool.len())]);
         }
         judge_on(&model, LayoutPolicy::Plain, given);
+    }
+}
+
+/// Of all bits, so that each digit decides somewhere.
+#[test]
+fn most_elements_of_few_lines_are_ordered_by_digits() {
+    let mut rng = Pcg64Mcg::seed_from_u64(11);
+    for (round, dtype) in [DType::F32, DType::I64, DType::I32, DType::F32, DType::I64]
+        .into_iter()
+        .enumerate()
+    {
+        let n = rng.random_range(150..400);
+        let (axis, x) = [(0, vec![n]), (1, vec![2, n])][round % 2].clone();
+        for largest in [false, true] {
+            let top = TopK {
+                axis,
+                k: n,
+                largest,
+            };
+            let model = single(Op::TopK(top), &[typed(dtype, &x)]);
+            let mut given = inputs(&model);
+            for i in 0..given[0].len() {
+                let bits = rng.random::<u64>() as i64;
+                match dtype {
+                    DType::F32 => {
+                        let x = f64::from(f32::from_bits(bits as u32));
+                        given[0].set_f64(i, [x, x, -0.0, 0.0][i % 4]);
+                    }
+                    DType::I32 => given[0].set_i64(i, i64::from(bits as i32)),
+                    _ => given[0].set_i64(i, bits),
+                }
+            }
+            judge_on(&model, LayoutPolicy::Plain, given);
+        }
+    }
+}
+
+/// What is spread for an operator on indices has no kernel of its own.
+#[test]
+fn spread_indices_are_read_from_before() {
+    for from in [[3, 1, 1], [3, 4, 1], [1, 4, 5]] {
+        let mut m = Model::new("spread", 0);
+        let x = m.add_input("x", DType::F32, &[3, 4, 5]);
+        let i = m.add_input("i", DType::F32, &from);
+        let less = Op::Binary(Binary::Less);
+        let zero = m.add_constant("zero", Tensor::from_slice(&[], &[0f32]));
+        let index = m.add("less", less, &[i, zero]).unwrap();
+        let index = m.add("index", Op::Cast(DType::I64), &[index]).unwrap();
+        let shape = vec![3, 4, 5];
+        let index = m
+            .add("expand", Op::Expand(Expand { shape }), &[index])
+            .unwrap();
+        let gather = Op::GatherElements(GatherElements { axis: 1 });
+        let y = m.add("y", gather, &[x, index]).unwrap();
+        m.add_output(y);
+        assert!(!kinds(&judge_both(&m)).contains(&"expand"));
+        let scatter = Op::ScatterElements(ScatterElements {
+            axis: 1,
+            combine: Combine::Add,
+        });
+        let y = m.add("scattered", scatter, &[x, index, y]).unwrap();
+        m.add_output(y);
+        assert!(!kinds(&judge_both(&m)).contains(&"expand"));
+        m.add_output(index);
+        assert!(kinds(&judge_both(&m)).contains(&"expand"), "it is a result");
     }
 }
 

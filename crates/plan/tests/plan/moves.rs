@@ -2,7 +2,7 @@
 //! A block has four channels.
 
 use crate::judge::{judge_both, kinds, random};
-use graph::ops::{Concat, Conv, Op, Reshape, Slice, Softmax, Split, Transpose, Unary};
+use graph::ops::{Binary, Concat, Conv, Op, Reshape, Slice, Softmax, Split, Transpose, Unary};
 use graph::{Model, ValueId};
 use tensor::DType;
 
@@ -44,6 +44,29 @@ fn part(m: &mut Model, x: ValueId, axis: usize, start: usize, size: usize) -> Va
         sizes,
     });
     m.add("slice", op, &[x]).unwrap()
+}
+
+/// A rotation of pairs: each element times a cosine, and the other one of its pair times a sine. All heads share the
+/// angles, so the first product has one operand of the result's size.
+#[test]
+fn a_rotation_of_pairs_is_one_kernel() {
+    let mut m = Model::new("rotation", 0);
+    let x = m.add_input("x", DType::F32, &[1, 3, 5, 2, 8]);
+    let [cosines, sines] = ["c", "s"].map(|name| m.add_input(name, DType::F32, &[1, 1, 5, 2, 8]));
+    let swap = Slice {
+        starts: vec![0, 0, 0, 1, 0],
+        steps: vec![1, 1, 1, -1, 1],
+        sizes: vec![1, 3, 5, 2, 8],
+    };
+    let other = m.add("other", Op::Slice(swap), &[x]).unwrap();
+    let times = Op::Binary(Binary::Mul);
+    let across = m.add("across", times.clone(), &[other, sines]).unwrap();
+    let along = m.add("along", times, &[x, cosines]).unwrap();
+    let y = m
+        .add("y", Op::Binary(Binary::Add), &[along, across])
+        .unwrap();
+    m.add_output(y);
+    assert_eq!(kinds(&judge_both(&m)), ["slice"]);
 }
 
 /// The channels in the order in which ShuffleNet leaves them.
