@@ -231,8 +231,9 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
         Binary::LessOrEqual => op(BinaryOp::Le),
         Binary::Greater => swapped(BinaryOp::Lt),
         Binary::GreaterOrEqual => swapped(BinaryOp::Le),
-        Binary::And => op(BinaryOp::And),
-        Binary::Or => op(BinaryOp::Or),
+        // Both operands are there: a choice whether to read the second one takes longer.
+        Binary::And => op(BinaryOp::Min),
+        Binary::Or => op(BinaryOp::Max),
         Binary::Xor => op(BinaryOp::Ne),
         Binary::BitAnd => op(BinaryOp::BitAnd),
         Binary::BitOr => op(BinaryOp::BitOr),
