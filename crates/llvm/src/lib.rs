@@ -20,6 +20,7 @@ mod masked;
 pub mod math;
 mod object;
 mod pattern;
+mod quantise;
 mod raw;
 mod shim;
 mod table;

@@ -231,9 +231,11 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
         Binary::LessOrEqual => op(BinaryOp::Le),
         Binary::Greater => swapped(BinaryOp::Lt),
         Binary::GreaterOrEqual => swapped(BinaryOp::Le),
-        // Both operands are there: a choice whether to read the second one takes longer.
-        Binary::And => op(BinaryOp::Min),
-        Binary::Or => op(BinaryOp::Max),
+        // A choice whether to read the second operand takes longer than reading it.
+        Binary::And if x.loads() && y.loads() => op(BinaryOp::Min),
+        Binary::Or if x.loads() && y.loads() => op(BinaryOp::Max),
+        Binary::And => op(BinaryOp::And),
+        Binary::Or => op(BinaryOp::Or),
         Binary::Xor => op(BinaryOp::Ne),
         Binary::BitAnd => op(BinaryOp::BitAnd),
         Binary::BitOr => op(BinaryOp::BitOr),
