@@ -20,7 +20,6 @@ mod masked;
 pub mod math;
 mod object;
 mod pattern;
-mod quantise;
 mod raw;
 mod shim;
 mod table;

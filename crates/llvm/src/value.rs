@@ -214,9 +214,6 @@ impl Emitter<'_> {
             }
             ExprKind::Select(c, a, b) => self.select(c, a, b, s),
             ExprKind::Cast(d, a) => {
-                if let Some(bytes) = self.quantised(a, *d, s) {
-                    return bytes;
-                }
                 let is_power = matches!(a.kind(), ExprKind::Unary(UnaryOp::Exp, _));
                 let a = self.expr(a, s);
                 let found = match (a.dtype, d) {

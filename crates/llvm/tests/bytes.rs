@@ -1,4 +1,4 @@
-//! Floats that are divided by a constant and become bytes: those of the division, on every target of this machine.
+//! Floats that are quantised become the bytes that Rust makes of them, on every target of this machine.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn numbers(by: f32) -> Vec<f32> {
 }
 
 #[test]
-fn bytes_are_those_of_the_division() {
+fn quantised_floats_are_the_nearest_bytes() {
     let divisors = [
         0.04f32,
         0.05,
