@@ -250,8 +250,14 @@ impl Pass<'_, '_> {
         if self.r.target[x].dtype() != DType::F32 || !same || zero.fract() != 0.0 {
             return None;
         }
-        if let Some(q) = self.again(x, [zero, step], to) {
-            return Some(q);
+        Some(self.in_steps(x, [zero, step], to))
+    }
+
+    /// The bytes that `x` is in these steps.
+    fn in_steps(&mut self, x: ValueId, [zero, step]: [f64; 2], to: DType) -> ValueId {
+        let found = self.again(x, [zero, step], to);
+        if let Some(q) = found.or_else(|| self.joined(x, [zero, step], to)) {
+            return q;
         }
         let scaled = self.rescaled(x, step);
         let rounded = self.add(Op::Unary(Unary::Round), &[scaled]);
@@ -264,6 +270,27 @@ impl Pass<'_, '_> {
             let above = bytes(self, zero + UNSIGNED, DType::U8);
             self.unsigned.insert(q, above);
         }
+        q
+    }
+
+    /// Bytes of several steps, joined: each part becomes bytes of the new steps before.
+    fn joined(&mut self, x: ValueId, steps: [f64; 2], to: DType) -> Option<ValueId> {
+        let node = self.node(x)?;
+        let Op::Concat(c) = node.op else {
+            return None;
+        };
+        let parts: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
+        if !parts.iter().all(|v| self.written(*v).is_some()) {
+            return None;
+        }
+        let in_steps = |v: &ValueId| self.in_steps(*v, steps, to);
+        let parts: Vec<ValueId> = parts.iter().map(in_steps).collect();
+        let q = self.add(Op::Concat(c), &parts);
+        let unsigned = parts.iter().map(|q| self.unsigned.get(q).copied());
+        if let Some(unsigned) = unsigned.collect::<Option<Vec<_>>>() {
+            let above = self.add(Op::Concat(c), &unsigned);
+            self.unsigned.insert(q, above);
+        }
         Some(q)
     }
 
@@ -273,7 +300,9 @@ impl Pass<'_, '_> {
         let from = self.r.target[d.q].dtype();
         let [own, own_step] = self.whole(&d)?;
         let above = |dtype| if dtype == DType::I8 { UNSIGNED } else { 0.0 };
-        if own_step != step || own + above(from) != zero + above(to) {
+        // Beyond f32 all bytes would be the last one.
+        let finite = step * 256.0 <= f64::from(f32::MAX);
+        if !finite || own_step != step || own + above(from) != zero + above(to) {
             return None;
         }
         match (from, to) {

@@ -104,6 +104,9 @@ pub fn divide_floor(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value)
 /// A float rounded towards zero; what the type does not hold is its nearest number, and NaN
 /// is 0. LLVM's own conversion goes element by element through vectors.
 pub fn saturated(e: &Emitter, x: Value, from: DType, to: DType) -> Value {
+    if from == DType::F32 && to.bits() < 32 {
+        return clipped(e, x, from, to);
+    }
     let t = e.b.type_of(x);
     let bits = to.bits() as u32;
     let element = e.b.int_type(bits);
@@ -136,6 +139,26 @@ pub fn saturated(e: &Emitter, x: Value, from: DType, to: DType) -> Value {
     let found = e.b.select(below, least_number, found);
     let is_nan = e.b.cmp(Cmp::FUno, x, x);
     e.b.select(is_nan, constant(0), found)
+}
+
+/// The same where f32 has the bounds of the type: it is clipped before it is converted, so that no mask goes through narrow
+/// vectors.
+fn clipped(e: &Emitter, x: Value, from: DType, to: DType) -> Value {
+    let (t, lanes) = (e.b.type_of(x), e.b.lanes_of(x));
+    let magnitude = to.bits() as i32 - i32::from(to.is_signed());
+    let most = 2f64.powi(magnitude) - 1.0;
+    let least = if to.is_signed() { -most - 1.0 } else { 0.0 };
+    let (least, most) = (e.real(least, t, from), e.real(most, t, from));
+    // A NaN is the bound, which is 0 for unsigned types.
+    let above = e.b.select(e.b.cmp(Cmp::FOgt, x, least), x, least);
+    let inside = e.b.select(e.b.cmp(Cmp::FOlt, above, most), above, most);
+    let integer = |bits: u32| e.b.vector_type(e.b.int_type(bits), lanes);
+    let mut whole = e.b.convert(Conv::FpToSi, inside, integer(32));
+    if to.is_signed() {
+        let is_number = e.b.not(e.b.cmp(Cmp::FUno, x, x));
+        whole = e.b.select(is_number, whole, e.b.zero(integer(32)));
+    }
+    e.b.convert(Conv::Trunc, whole, integer(to.bits() as u32))
 }
 
 /// `x` to the power of `y`, wrapping: squares and products in a loop that ends

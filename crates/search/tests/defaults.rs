@@ -1,6 +1,8 @@
 //! What comes first without tuning, for kinds of operators whose defaults once lagged.
 
-use graph::ops::{Binary, Combine, GridSample, Interpolation, Op, Outside, ScatterElements};
+use graph::ops::{
+    Binary, Combine, Concat, GridSample, Interpolation, Op, Outside, ScatterElements,
+};
 use graph::{Model, Narrowed, Requantised, products_of_bf16};
 use ir::{CpuTarget, HalfDot, Isa, Target, TileDot};
 use plan::{LayoutPolicy, plan};
@@ -235,4 +237,62 @@ fn images_are_turned_in_tiles_inside_a_program() {
         let rows = |l: &&str| l.starts_with(&format!("unroll {block}"));
         assert_eq!(text.lines().filter(rows).count(), 1, "{block} in {text}");
     }
+}
+
+/// Two operands of a type, and what an operator makes of them.
+fn of_two(dtype: DType, shape: &[usize], op: Op) -> Model {
+    let mut m = Model::new("two", 0);
+    let [x, y] = ["x", "y"].map(|name| m.add_input(name, dtype, shape));
+    let z = m.add("op", op, &[x, y]).unwrap();
+    m.add_output(z);
+    m
+}
+
+#[test]
+fn vectors_are_as_wide_as_the_widest_value_lets_them() {
+    let concat = || Op::Concat(Concat { axis: 0 });
+    let lanes = |model: &Model, isa: Isa, op: &str| {
+        let sketch = first_of(model, &Target::generic(isa).with_threads(1), op);
+        let steps = steps(&sketch);
+        let split = steps.lines().find(|l| l.starts_with("split")).unwrap();
+        let (_, width) = split.rsplit_once(", ").unwrap();
+        width.trim_end_matches(']').parse::<i64>().unwrap()
+    };
+    for (isa, bytes, words, floats) in [
+        (Isa::X86Avx512, 64, 32, 16),
+        (Isa::X86Avx2, 32, 16, 8),
+        (Isa::AArch64Neon, 16, 8, 4),
+        (Isa::RiscV64Rvv, 32, 16, 8),
+    ] {
+        let shape = [2, 1 << 12];
+        for (dtype, width) in [
+            (DType::U8, bytes),
+            (DType::Bool, bytes),
+            (DType::I16, words),
+            (DType::F32, floats),
+            (DType::I64, floats),
+        ] {
+            let found = lanes(&of_two(dtype, &shape, concat()), isa, "concat");
+            assert_eq!(found, width, "{isa:?} {dtype:?}");
+        }
+        // Comparisons give bytes, and are as wide as what they compare.
+        for (dtype, width) in [(DType::I8, bytes), (DType::F32, floats)] {
+            let less = of_two(dtype, &shape, Op::Binary(Binary::Less));
+            assert_eq!(lanes(&less, isa, "elementwise"), width, "{isa:?} {dtype:?}");
+        }
+    }
+}
+
+/// Without masks of bytes, what is no whole vector is written one by one: a wide vector would leave more of it.
+#[test]
+fn rows_that_no_wide_vector_divides_have_narrow_ones() {
+    let model = |row| of_two(DType::U8, &[3, row], Op::Concat(Concat { axis: 0 }));
+    let last = |row, isa| {
+        let sketch = first_of(&model(row), &Target::generic(isa).with_threads(1), "concat");
+        steps(&sketch)
+    };
+    assert!(last(56, Isa::X86Avx2).contains(", 8]"));
+    assert!(last(48, Isa::X86Avx2).contains(", 16]"));
+    assert!(last(96, Isa::X86Avx2).contains(", 32]"));
+    assert!(last(56, Isa::X86Avx512).contains(", 64]"));
 }

@@ -90,6 +90,11 @@ impl Isa {
         self.family().has_broadcast_operands
     }
 
+    /// Whether instructions load and store some bytes of a vector only.
+    pub const fn masks_bytes(self) -> bool {
+        matches!(self, Isa::X86Avx512 | Isa::RiscV64Rvv)
+    }
+
     /// Whether instructions convert between f16 and f32.
     pub const fn has_half(self) -> bool {
         self.family().has_half

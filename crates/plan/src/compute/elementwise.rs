@@ -231,6 +231,9 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
         Binary::LessOrEqual => op(BinaryOp::Le),
         Binary::Greater => swapped(BinaryOp::Lt),
         Binary::GreaterOrEqual => swapped(BinaryOp::Le),
+        // A choice whether to read the second operand takes longer than reading it.
+        Binary::And if x.loads() && y.loads() => op(BinaryOp::Min),
+        Binary::Or if x.loads() && y.loads() => op(BinaryOp::Max),
         Binary::And => op(BinaryOp::And),
         Binary::Or => op(BinaryOp::Or),
         Binary::Xor => op(BinaryOp::Ne),

@@ -20,6 +20,7 @@ mod rows;
 mod stages;
 mod threads;
 mod transpose;
+mod widths;
 mod winograd;
 
 pub use int8::peak_factor;

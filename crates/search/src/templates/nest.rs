@@ -3,7 +3,7 @@
 
 use super::registers::{IN_FLIGHT, Registers, largest_divisor};
 use super::threads::own_rows;
-use super::{Templates, transpose};
+use super::{Templates, transpose, widths};
 use crate::draft::{Draft, PART, REST, Refused, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
@@ -162,7 +162,6 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     if style.parts && few_results(d.program(), n, target) {
         return parts(d, n, target);
     }
-    let width = lanes(target);
     let is_reduction = n.is_reduction && !n.reduce.is_empty();
     // The innermost axis with more than one element carries the vectors.
     let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
@@ -175,10 +174,12 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         return Ok(());
     }
     let along = &n.spatial[at];
-    let width = match is_reduction {
-        true => along.extent.min(width),
+    let width = match (widths::lanes(d.program(), n, along, target), is_reduction) {
+        // A part of a vector of sums would be several.
+        (wide, true) if along.extent < wide => along.extent.min(lanes(target)),
+        (wide, true) => wide,
         // Parts of a vector that are no power of two would be several.
-        false => width.min((along.extent as u64).next_power_of_two() as i64),
+        (wide, false) => wide.min((along.extent as u64).next_power_of_two() as i64),
     };
     let border = Border::of(d, n, along, width);
     let [vectors, lane] = d.split(along.id, [REST, given(width)])?;
