@@ -179,7 +179,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .collect();
     super::print_line(&format!("instructions     {}", sets.join(", ")))?;
     super::print_line(&format!(
-        "caches           L1 {} KiB, L2 {} KiB, last level {} KiB",
+        "caches           L1 {} KiB, L2 {} KiB; a core counts on {} KiB of the last level",
         r.l1_bytes >> 10,
         r.l2_bytes >> 10,
         r.llc_bytes >> 10
