@@ -43,11 +43,7 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         true => Axes(rotated(&axes.0)),
         false => Axes(axes.0.clone()),
     };
-    let reducer = match g.interpolation {
-        Interpolation::Largest => Reducer::Max,
-        _ => Reducer::Sum,
-    };
-    let acc = b.reduce(MAIN.as_str(), &main.list(), &taps, reducer, |o, t| {
+    let acc = b.reduce(MAIN.as_str(), &main.list(), &taps, reducer(g), |o, t| {
         let o = match inside {
             true => &[&o[..1], &o[o.len() - 1..], &o[1..o.len() - 1]].concat(),
             false => o,
@@ -98,6 +94,14 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         false => env.conclude(b, acc, &axes, None),
     };
     (result, kind_of(env, g))
+}
+
+/// What makes a sample of the products of pixels and weights.
+fn reducer(g: GridSample) -> Reducer {
+    match g.interpolation {
+        Interpolation::Largest => Reducer::Max,
+        Interpolation::Nearest | Interpolation::Linear | Interpolation::Cubic => Reducer::Sum,
+    }
 }
 
 fn kind_of(env: &Env, g: GridSample) -> Kind {

@@ -205,7 +205,7 @@ fn true_elements_have_positions() {
         let model = single(Op::Positions, &[typed(DType::Bool, &[n])]);
         judge_both(&model);
         // None, all, and each third one.
-        for is_true in [|_| false, |_| true, |i: usize| i % 3 == 0] {
+        for is_true in [|_| false, |_| true, |i: usize| i.is_multiple_of(3)] {
             let mut given = inputs(&model);
             (0..n).for_each(|i| given[0].set_i64(i, i64::from(is_true(i))));
             judge_on(&model, LayoutPolicy::Plain, given);
