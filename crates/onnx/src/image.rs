@@ -53,6 +53,7 @@ pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
     };
     let pixels = &sizes[2..];
     let axes = pixels.len();
+    n.take_elements(&[pixels, &[axes + 1]].concat())?;
     let work = match dtype {
         DType::F64 => DType::F64,
         _ => DType::F32,
@@ -78,7 +79,6 @@ pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
         let axis = axes - 1 - k;
         let mut shape = vec![1; axes + 2];
         shape[1 + axis] = pixels[axis];
-        n.take_elements(&shape)?;
         let mut places = Tensor::zeros(work, &shape);
         let at = |i| coordinate(i, pixels[axis], align_corners);
         (0..pixels[axis]).for_each(|i| places.set_f64(i, at(i)));
