@@ -129,6 +129,30 @@ fn samples_lie_between_pixels_and_outside() {
     assert_eq!(at(&[1.5], Outside::Reflection, false), [2.5]);
 }
 
+#[test]
+fn the_largest_of_the_products_of_a_sample() {
+    let x = f32s(&[1, 1, 2, 2], &[8.0, -4.0, f32::NAN, -2.0]);
+    let at = |x: &Tensor, place: [f32; 2]| {
+        let sample = GridSample {
+            interpolation: Interpolation::Largest,
+            outside: Outside::Zeros,
+            align_corners: true,
+        };
+        values(&run(
+            Op::GridSample(sample),
+            &[x, &f32s(&[1, 1, 1, 2], &place)],
+        ))[0]
+    };
+    assert!(at(&x, [-0.5, 0.0]).is_nan());
+    let x = f32s(&[1, 1, 2, 2], &[8.0, -4.0, 6.0, -2.0]);
+    // A quarter of the way along x, and half of it along y.
+    assert_eq!(at(&x, [-0.5, 0.0]), 3.0);
+    assert_eq!(at(&x, [-0.5, 0.75]), 6.0 * 0.75 * 0.875);
+    // Half a pixel outside: two products are of zeros.
+    assert_eq!(at(&x, [2.0, 0.0]), 0.0);
+    assert_eq!(at(&x, [-2.0, -1.0]), 4.0);
+}
+
 /// Results of PyTorch's `grid_sample`: a place outside the image keeps its distance to the pixels beside it.
 #[test]
 fn cubic_samples_outside_are_made_of_pixels_moved_inside() {

@@ -566,6 +566,7 @@ fn grid_sample(g: GridSample, rank: usize) -> Result<Vec<AttributeProto>, String
     let mode = match g.interpolation {
         Interpolation::Nearest => "nearest",
         Interpolation::Linear => "bilinear",
+        Interpolation::Largest => return Err("it samples no largest products".into()),
         Interpolation::Cubic => "bicubic",
     };
     let padding = match g.outside {

@@ -1,8 +1,10 @@
 //! Importers of operators that sample, cut and assemble images.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{Col2Im, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose};
-use tensor::Tensor;
+use graph::ops::{
+    Binary, Col2Im, Expand, GridSample, Interpolation, Op, Outside, Pad, PadMode, Slice,
+};
+use tensor::{DType, Tensor};
 
 pub(crate) fn grid_sample(n: &mut NodeImport) -> Imported {
     let (x, grid) = (n.input(0)?, n.input(1)?);
@@ -36,6 +38,9 @@ fn coordinate(i: usize, count: usize, align_corners: bool) -> f64 {
 }
 
 /// The points of a grid, each with a one behind it, times the map of each image.
+///
+/// The sum is written out: a product of matrices would have vectors of as many lanes as the grid has axes. What the
+/// innermost axis adds is the same for all rows of points, and made first.
 pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
     let theta = n.input(0)?;
     let align_corners = n.attributes.flag("align_corners", false)?;
@@ -49,27 +54,40 @@ pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
     let pixels = &sizes[2..];
     let axes = pixels.len();
     n.take_elements(&[pixels, &[axes + 1]].concat())?;
-    let count = pixels.iter().product::<usize>();
-    let mut points = Tensor::zeros(dtype, &[count, axes + 1]);
-    for p in 0..count {
-        let mut rest = p;
-        // The innermost axis comes first.
-        for d in 0..axes {
-            let extent = pixels[axes - 1 - d];
-            points.set_f64(
-                p * (axes + 1) + d,
-                coordinate(rest % extent, extent, align_corners),
-            );
-            rest /= extent;
-        }
-        points.set_f64(p * (axes + 1) + axes, 1.0);
+    let work = match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    let theta = n.cast(theta, work)?;
+    // Entry `k` of all rows of the maps: once, and for each point of a row of points.
+    let one = [&sizes[..1], &vec![1; axes], &[axes]].concat();
+    let mut row = one.clone();
+    row[axes] = pixels[axes - 1];
+    let entries = |n: &mut NodeImport, k: usize| {
+        let cut = Slice {
+            starts: vec![0, 0, k],
+            steps: vec![1; 3],
+            sizes: vec![sizes[0], axes, 1],
+        };
+        let column = n.emit(Op::Slice(cut), &[theta])?;
+        let column = n.reshape(column, one.clone())?;
+        n.emit(Op::Expand(Expand { shape: row.clone() }), &[column])
+    };
+    let mut sum = entries(n, axes)?;
+    // The innermost axis comes first.
+    for k in 0..axes {
+        let axis = axes - 1 - k;
+        let mut shape = vec![1; axes + 2];
+        shape[1 + axis] = pixels[axis];
+        let mut places = Tensor::zeros(work, &shape);
+        let at = |i| coordinate(i, pixels[axis], align_corners);
+        (0..pixels[axis]).for_each(|i| places.set_f64(i, at(i)));
+        let places = n.model.add_result(&n.name, places);
+        let factors = entries(n, k)?;
+        let part = n.binary(Binary::Mul, places, factors)?;
+        sum = n.binary(Binary::Add, part, sum)?;
     }
-    let points = n.model.add_result(&n.name, points);
-    let perm = vec![0, 2, 1];
-    let maps = n.emit(Op::Transpose(Transpose { perm }), &[theta])?;
-    let grid = n.emit(Op::MatMul, &[points, maps])?;
-    let shape = [&sizes[..1], pixels, &[axes]].concat();
-    Ok(vec![n.reshape(grid, shape)?])
+    Ok(vec![n.cast(sum, dtype)?])
 }
 
 /// Cuts off or adds as much at both ends, one more at the end if it is odd.

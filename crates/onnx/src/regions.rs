@@ -266,44 +266,6 @@ impl Align {
         transposed(n, bins, &[0, 2, 1, 3])
     }
 
-    /// The samples at places in pixels. Of those for a largest one, the operator's definition
-    /// takes the largest of the four products that a linear interpolation adds up.
-    fn values(
-        &self,
-        n: &mut NodeImport,
-        image: ValueId,
-        [y, x]: [ValueId; 2],
-    ) -> Result<ValueId, Problem> {
-        if !self.largest {
-            return sampled(n, image, [y, x], (Interpolation::Linear, Outside::Zeros));
-        }
-        let mut corners = Vec::new();
-        for place in [y, x] {
-            let low = n.unary(Unary::Floor, place)?;
-            let share = n.binary(Binary::Sub, place, low)?;
-            let high = with(n, Binary::Add, low, 1.0)?;
-            let one = scalar(n, share, 1.0)?;
-            let rest = n.binary(Binary::Sub, one, share)?;
-            corners.push([(low, rest), (high, share)]);
-        }
-        let mut best: Option<ValueId> = None;
-        for (y, y_share) in corners[0] {
-            for (x, x_share) in corners[1] {
-                let nearest = (Interpolation::Nearest, Outside::Zeros);
-                let value = sampled(n, image, [y, x], nearest)?;
-                let share = n.binary(Binary::Mul, y_share, x_share)?;
-                let shape = n.shape(share);
-                let share = n.reshape(share, vec![1, 1, shape[1], shape[2]])?;
-                let product = n.binary(Binary::Mul, share, value)?;
-                best = Some(match best {
-                    Some(best) => n.binary(Binary::Max, best, product)?,
-                    None => product,
-                });
-            }
-        }
-        best.map_or_else(|| Problem::unsupported("it has no samples"), Ok)
-    }
-
     /// Each bin of its samples: `values` is [1, channels, regions * samples along y, samples
     /// along x].
     fn of_samples(
@@ -365,7 +327,12 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
         _ => transposed(n, image, &[1, 0, 2, 3])?,
     };
     let below = n.reshape(below, vec![1, channels, batches * height, width])?;
-    let values = align.values(n, below, [y, x])?;
+    // The operator's definition of the largest samples takes the largest of the four products that a mean's add up.
+    let interpolation = match align.largest {
+        true => Interpolation::Largest,
+        false => Interpolation::Linear,
+    };
+    let values = sampled(n, below, [y, x], (interpolation, Outside::Zeros))?;
     Ok(vec![align.of_samples(n, values, ratio)?])
 }
 

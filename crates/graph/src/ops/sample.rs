@@ -17,6 +17,8 @@ pub enum Interpolation {
     /// Ties to the even pixel.
     Nearest,
     Linear,
+    /// The largest of the products that [`Linear`](Interpolation::Linear) adds up.
+    Largest,
     /// R. G. Keys' convolution with a = -3/4.
     Cubic,
 }
@@ -36,7 +38,7 @@ impl GridSample {
     pub fn taps(self) -> usize {
         match self.interpolation {
             Interpolation::Nearest => 1,
-            Interpolation::Linear => 2,
+            Interpolation::Linear | Interpolation::Largest => 2,
             Interpolation::Cubic => 4,
         }
     }
@@ -52,7 +54,7 @@ impl GridSample {
     /// its pixels are moved, as ONNX Runtime and PyTorch do.
     pub fn place_outside(self) -> Outside {
         match self.interpolation {
-            Interpolation::Nearest | Interpolation::Linear => self.outside,
+            Interpolation::Nearest | Interpolation::Linear | Interpolation::Largest => self.outside,
             Interpolation::Cubic => Outside::Zeros,
         }
     }

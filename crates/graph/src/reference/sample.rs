@@ -24,21 +24,28 @@ pub(super) fn grid_sample(g: GridSample, x: &Tensor, grid: &Tensor, shape: &[usi
                 .map(|d| taps(g, coordinates[point + spatial - 1 - d], sizes[d]))
                 .collect();
             let count = g.taps().pow(spatial as u32);
-            *value = (0..count)
-                .map(|tap| {
-                    let (mut rest, mut weight, mut offset) = (tap, 1.0, Some(channel * image));
-                    for d in 0..spatial {
-                        let (pixel, share) = axes[d][rest % g.taps()];
-                        rest /= g.taps();
-                        weight *= share;
-                        offset = offset.zip(pixel).map(|(o, p)| o + p * strides[d]);
-                    }
-                    offset.map_or(0.0, |o| pixels[o] * weight)
-                })
-                .sum();
+            let products = (0..count).map(|tap| {
+                let (mut rest, mut weight, mut offset) = (tap, 1.0, Some(channel * image));
+                for d in 0..spatial {
+                    let (pixel, share) = axes[d][rest % g.taps()];
+                    rest /= g.taps();
+                    weight *= share;
+                    offset = offset.zip(pixel).map(|(o, p)| o + p * strides[d]);
+                }
+                offset.map_or(0.0, |o| pixels[o] * weight)
+            });
+            *value = match g.interpolation {
+                Interpolation::Largest => products.fold(f64::NEG_INFINITY, larger),
+                _ => products.sum(),
+            };
         }
     });
     from_floats(x.dtype(), shape, &out)
+}
+
+/// NaN if either is.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 /// The pixels that a sample is made of along an axis of `n`, with their weights; none where
@@ -57,7 +64,7 @@ fn taps(g: GridSample, coordinate: f64, n: usize) -> Vec<(Option<usize>, f64)> {
     }
     let (first, weight): (f64, fn(f64) -> f64) = match g.interpolation {
         Interpolation::Nearest => (place, |_| 1.0),
-        Interpolation::Linear => (place.floor(), |d| 1.0 - d),
+        Interpolation::Linear | Interpolation::Largest => (place.floor(), |d| 1.0 - d),
         Interpolation::Cubic => (place.floor() - 1.0, cubic),
     };
     (0..g.taps())

@@ -1,10 +1,11 @@
 //! Boxes of images, resized to one size: the first and the last samples of a box lie on its edges.
 
-use super::{sampled, scalar, with};
+use super::{sampled, scalar, transposed, with};
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{Binary, Gather, Interpolation, Op, Outside, Slice, Unary};
+use tensor::Tensor;
 
 /// Where the samples of all boxes lie along an axis, in pixels: [boxes, count].
 fn places(
@@ -36,7 +37,7 @@ pub(crate) fn crop_and_resize(n: &mut NodeImport) -> Imported {
         other => return Problem::unsupported(format!("mode=`{other}`")),
     };
     let size = n.constant_ints(3, "crop size")?.unwrap_or_default();
-    let (&[rows, columns], &[_, _, height, width], &[count, 4]) =
+    let (&[rows, columns], &[batches, channels, height, width], &[count, 4]) =
         (&size[..], &n.shape(image)[..], &n.shape(boxes)[..])
     else {
         return Problem::unsupported(format!(
@@ -83,10 +84,40 @@ pub(crate) fn crop_and_resize(n: &mut NodeImport) -> Imported {
         let place = stretched(n, place, &[count, rows, columns])?;
         spread.push(n.reshape(place, vec![count, rows, columns, 1])?);
     }
-    let images = n.emit(Op::Gather(Gather { axis: 0 }), &[image, batch])?;
     let how = (interpolation, Outside::Border);
-    let values = sampled(n, images, [spread[0], spread[1]], how)?;
+    let values = match batches {
+        1 => {
+            let places = below_each_other(n, [spread[0], spread[1]], batch)?;
+            let values = sampled(n, image, places, how)?;
+            let values = n.reshape(values, vec![channels, count, rows, columns])?;
+            transposed(n, values, &[1, 0, 2, 3])?
+        }
+        // An image for each box: numbers of rows of images below each other would have fewer digits behind the point.
+        _ => {
+            let images = n.emit(Op::Gather(Gather { axis: 0 }), &[image, batch])?;
+            sampled(n, images, [spread[0], spread[1]], how)?
+        }
+    };
     let all = n.binary(Binary::And, inside[0], inside[1])?;
     let outside = scalar(n, values, outside)?;
     Ok(vec![n.emit(Op::Where, &[all, values, outside])?])
+}
+
+/// Samples of boxes of the only image [boxes, rows, columns, 1] as samples of one box [1, boxes * rows, columns, 1].
+fn below_each_other(
+    n: &mut NodeImport,
+    [y, x]: [ValueId; 2],
+    batch: ValueId,
+) -> Result<[ValueId; 2], Problem> {
+    let &[count, rows, columns, _] = &n.shape(y)[..] else {
+        return Problem::unsupported(format!("its samples are {}", n.ty(y)));
+    };
+    // Nothing is added. A number of an image that there is not is an error all the same.
+    let zero = Tensor::zeros(n.dtype(y), &[1]);
+    let zero = n.model.add_result(&n.name, zero);
+    let zeros = n.emit(Op::Gather(Gather { axis: 0 }), &[zero, batch])?;
+    let zeros = n.reshape(zeros, vec![count, 1, 1, 1])?;
+    let y = n.binary(Binary::Add, y, zeros)?;
+    let shape = vec![1, count * rows, columns, 1];
+    Ok([n.reshape(y, shape.clone())?, n.reshape(x, shape)?])
 }

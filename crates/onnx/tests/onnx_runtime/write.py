@@ -955,6 +955,13 @@ def images():
                 return [s.f(2, 3, 6, 5), f32(boxes), i32(s.rng.integers(0, 2, size=4)), Const(i32(size))]
 
             case(f"CropAndResize_{mode}_{size[0]}", "CropAndResize", operands, mode=mode, extrapolation_value=-2.5)
+
+            def of_one_image(s):
+                boxes = s.rng.integers(-1, 10, size=(3, 4)) / 8
+                return [s.f(1, 9, 4, 5), f32(boxes), i32([0, 0, 0]), Const(i32(size))]
+
+            name = f"CropAndResize_{mode}_{size[0]}_one_image"
+            case(name, "CropAndResize", of_one_image, mode=mode, extrapolation_value=-2.5)
     case("ConvTransposeWithDynamicPads", "ConvTransposeWithDynamicPads", lambda s: [s.f(1, 2, 4, 5), s.f(2, 3, 3, 2), Const(i64([1, 0, 0, 1])), s.f(3)], strides=[2, 2])
     for dim, size, step in ((-1, 2, 1), (0, 3, 2), (1, 2, 3), (1, 5, 1)):
         case(f"UnfoldTensor_{dim}_{size}_{step}", "UnfoldTensor", lambda s: [s.f(4, 5, 3)], dim=dim, size=size, step=step)

@@ -16,7 +16,7 @@ struct Neighbours {
 }
 
 /// Along each axis the neighbours of a point are the same for all channels: blocks `pixel0`,
-/// `weight0`, ... Then `main` sums products.
+/// `weight0`, ... Then `main` sums products, or takes the largest one.
 pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (BufferId, Kind) {
     let x = env.operand(0);
     let sizes = x.shape()[2..].to_vec();
@@ -43,7 +43,7 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         true => Axes(rotated(&axes.0)),
         false => Axes(axes.0.clone()),
     };
-    let acc = b.reduce(MAIN.as_str(), &main.list(), &taps, Reducer::Sum, |o, t| {
+    let acc = b.reduce(MAIN.as_str(), &main.list(), &taps, reducer(g), |o, t| {
         let o = match inside {
             true => &[&o[..1], &o[o.len() - 1..], &o[1..o.len() - 1]].concat(),
             false => o,
@@ -96,10 +96,19 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
     (result, kind_of(env, g))
 }
 
+/// What makes a sample of the products of pixels and weights.
+fn reducer(g: GridSample) -> Reducer {
+    match g.interpolation {
+        Interpolation::Largest => Reducer::Max,
+        Interpolation::Nearest | Interpolation::Linear | Interpolation::Cubic => Reducer::Sum,
+    }
+}
+
 fn kind_of(env: &Env, g: GridSample) -> Kind {
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
         Interpolation::Linear => "linear",
+        Interpolation::Largest => "largest",
         Interpolation::Cubic => "cubic",
     };
     let mut kind = Kind::new(format!("grid_sample_{word}"));
@@ -216,7 +225,7 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
     });
     let first = |place: &Expr| match g.interpolation {
         Interpolation::Nearest => place.clone(),
-        Interpolation::Linear => Expr::unary(UnaryOp::Floor, place),
+        Interpolation::Linear | Interpolation::Largest => Expr::unary(UnaryOp::Floor, place),
         Interpolation::Cubic => Expr::unary(UnaryOp::Floor, place) - number(1.0),
     };
     let of = |o: &[Expr]| {
@@ -244,7 +253,7 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
         let distance = Expr::unary(UnaryOp::Abs, at - place);
         let weight = match g.interpolation {
             Interpolation::Nearest => number(1.0),
-            Interpolation::Linear => number(1.0) - distance,
+            Interpolation::Linear | Interpolation::Largest => number(1.0) - distance,
             Interpolation::Cubic => cubic(distance, &number),
         };
         match g.outside {

@@ -202,7 +202,14 @@ fn random_elements_are_accumulated() {
 #[test]
 fn true_elements_have_positions() {
     for n in [1, 2, 7, 100] {
-        judge_both(&single(Op::Positions, &[typed(DType::Bool, &[n])]));
+        let model = single(Op::Positions, &[typed(DType::Bool, &[n])]);
+        judge_both(&model);
+        // None, all, and each third one.
+        for is_true in [|_| false, |_| true, |i: usize| i.is_multiple_of(3)] {
+            let mut given = inputs(&model);
+            (0..n).for_each(|i| given[0].set_i64(i, i64::from(is_true(i))));
+            judge_on(&model, LayoutPolicy::Plain, given);
+        }
     }
 }
 
@@ -242,14 +249,15 @@ fn random_points_are_sampled() {
     let interpolations = [
         Interpolation::Nearest,
         Interpolation::Linear,
+        Interpolation::Largest,
         Interpolation::Cubic,
     ];
-    for round in 0..54 {
-        let outside = [Outside::Zeros, Outside::Border, Outside::Reflection][round / 3 % 3];
+    for round in 0..72 {
+        let outside = [Outside::Zeros, Outside::Border, Outside::Reflection][round / 4 % 3];
         let sample = GridSample {
-            interpolation: interpolations[round % 3],
+            interpolation: interpolations[round % 4],
             outside,
-            align_corners: round / 9 % 2 == 0,
+            align_corners: round / 12 % 2 == 0,
         };
         let spatial = rng.random_range(1..4);
         let batch = rng.random_range(1..3);
