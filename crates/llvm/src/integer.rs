@@ -7,7 +7,8 @@
 
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Value};
-use ir::DType;
+use crate::value::Scope;
+use ir::{DType, Expr, ExprKind};
 
 /// `x / y` rounded towards zero, wrapping.
 pub fn divide(e: &Emitter, x: Value, y: Value, d: DType) -> Value {
@@ -159,6 +160,58 @@ fn clipped(e: &Emitter, x: Value, from: DType, to: DType) -> Value {
         whole = e.b.select(is_number, whole, e.b.zero(integer(32)));
     }
     e.b.convert(Conv::Trunc, whole, integer(to.bits() as u32))
+}
+
+/// The low bits of the i64 that f32 vectors become, as vectors of a narrower integer and without an i64: these take twice
+/// the registers, and few targets convert to them. `None` for other casts.
+pub fn low_bits(e: &mut Emitter, to: DType, whole: &Expr, s: &mut Scope) -> Option<Value> {
+    let ExprKind::Cast(DType::I64, x) = whole.kind() else {
+        return None;
+    };
+    if to.bits() > 32 || !(to.is_int() || to.is_stored_only()) {
+        return None;
+    }
+    let x = e.expr(x, s);
+    let vector = x.dtype == DType::F32 && e.b.lanes_of(x.value) > 0;
+    vector.then(|| wrapped(e, x.value, to))
+}
+
+fn wrapped(e: &Emitter, x: Value, to: DType) -> Value {
+    let (t, lanes) = (e.b.type_of(x), e.b.lanes_of(x));
+    let real = |v: f64| e.real(v, t, DType::F32);
+    let [integers, narrow] =
+        [32, to.bits()].map(|b| e.b.vector_type(e.b.int_type(b as u32), lanes));
+    let constant = |v: i64| e.constant_like(e.b.const_int(e.b.int_type(32), v), integers);
+    // A float of 24 bits that is larger ends in zeros.
+    let (most, inside) = match to.bits() {
+        8 => (31, e.b.convert(Conv::FpToSi, x, integers)),
+        bits => {
+            let high = e.b.op(Op::FMul, x, real(2f64.powi(-24)));
+            let high = e.b.convert(Conv::FpToSi, high, integers);
+            let multiple = e.b.convert(Conv::SiToFp, high, t);
+            let multiple = e.b.op(Op::FMul, multiple, real(2f64.powi(24)));
+            // Exact: it has the sign of `x`, and no higher bits.
+            let rest = e.b.op(Op::FSub, x, multiple);
+            let low = e.b.convert(Conv::FpToSi, rest, integers);
+            let high = || e.b.op(Op::Shl, high, constant(24));
+            let whole = if bits > 24 {
+                e.b.op(Op::Add, high(), low)
+            } else {
+                low
+            };
+            (55, whole)
+        }
+    };
+    // Where a number does not fit, the conversions' results are not used.
+    let magnitude = e.b.intrinsic("llvm.fabs", &mut [t], &mut [x]);
+    let fits = e.b.cmp(Cmp::FOlt, magnitude, real(2f64.powi(most)));
+    let above = e.b.cmp(Cmp::FOle, real(2f64.powi(63)), x);
+    let beyond = e.b.select(above, constant(-1), constant(0));
+    let found = e.b.select(fits, inside, beyond);
+    match to.bits() {
+        32 => found,
+        _ => e.b.convert(Conv::Trunc, found, narrow),
+    }
 }
 
 /// `x` to the power of `y`, wrapping: squares and products in a loop that ends

@@ -214,6 +214,9 @@ impl Emitter<'_> {
             }
             ExprKind::Select(c, a, b) => self.select(c, a, b, s),
             ExprKind::Cast(d, a) => {
+                if let Some(value) = integer::low_bits(self, *d, a, s) {
+                    return Typed { value, dtype: *d };
+                }
                 let is_power = matches!(a.kind(), ExprKind::Unary(UnaryOp::Exp, _));
                 let a = self.expr(a, s);
                 let found = match (a.dtype, d) {

@@ -104,3 +104,64 @@ fn quantised_floats_are_the_nearest_bytes() {
         }
     }
 }
+
+/// y[i] = to(i64(x[i]))
+fn wrapping(n: i64, to: DType) -> Flat {
+    let mut f = Flat::new();
+    let x = f.buffer(DType::F32, n, BufferPlace::Input);
+    let y = f.buffer(to, n, BufferPlace::Output);
+    let (i, l) = (f.var(), f.var());
+    let at = Expr::var(i) * LANES + Expr::var(l);
+    let lane = Lane {
+        var: l,
+        lanes: LANES as u32,
+    };
+    let value = Expr::load(x, [at.clone()]).cast(DType::I64).cast(to);
+    let s = f.store(y, at, value, Some(lane));
+    let body = f.loop_(i, n / LANES, false, vec![s]);
+    f.code.kernel = vec![body];
+    f
+}
+
+#[test]
+fn floats_beyond_a_narrow_type_become_the_low_bits_of_64() {
+    // Neighbours of all powers of two, of their halves more, and of zero.
+    let mut all = vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    for exponent in -3..80 {
+        for part in [1.0, 1.25, 1.5, 1.75, 1.996_093_8] {
+            let bits = (2f32.powi(exponent) * part).to_bits();
+            let near = (0..9).map(|i| f32::from_bits(bits + i - 4));
+            all.extend(near.flat_map(|v| [v, -v]));
+        }
+    }
+    let numbers = (0..4000).map(|i| i as f32 * 37.3 - 74_000.0);
+    all.extend(numbers);
+    all.resize(all.len().next_multiple_of(LANES as usize), 1.0);
+    let narrow = [
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::U16,
+        DType::I32,
+        DType::U32,
+    ];
+    for target in host_targets() {
+        for to in narrow {
+            let y = Tensor::zeros(to, &[all.len()]);
+            let mut args = [Tensor::from_slice(&[all.len()], &all), y];
+            assert_eq!(wrapping(all.len() as i64, to).run(&target, &mut args), 0);
+            for (i, x) in all.iter().enumerate() {
+                let whole = *x as i64;
+                let want = match to {
+                    DType::U8 => i64::from(whole as u8),
+                    DType::I8 => i64::from(whole as i8),
+                    DType::I16 => i64::from(whole as i16),
+                    DType::U16 => i64::from(whole as u16),
+                    DType::I32 => i64::from(whole as i32),
+                    _ => i64::from(whole as u32),
+                };
+                assert_eq!(args[1].get_i64(i), want, "{x} to {to:?}, {target}");
+            }
+        }
+    }
+}

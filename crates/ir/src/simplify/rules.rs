@@ -42,6 +42,7 @@ pub const RULES: &[(&str, Rule)] = &[
     ("select_known", select_known),
     ("merge_selects", merge_selects),
     ("drop_cast", drop_cast),
+    ("drop_high_bits", drop_high_bits),
     ("float_identity", float_identity),
 ];
 
@@ -395,6 +396,39 @@ fn drop_cast(e: &Expr, r: &Ranges) -> Option<Expr> {
     };
     let held = bounds(x, r)?;
     (lo <= held.lo && held.hi <= hi).then(|| x.clone())
+}
+
+/// What changes only bits that a cast to a narrower integer leaves out.
+fn drop_high_bits(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let is_integer = |d: DType| d.is_int() || d.is_stored_only();
+    let ExprKind::Cast(to, whole) = e.kind() else {
+        return None;
+    };
+    if !is_integer(*to) || to.bits() >= 64 {
+        return None;
+    }
+    let low = (1i64 << to.bits()) - 1;
+    let has_bits = |e: &Expr| known_type(e).is_some_and(|d| is_integer(d) && d.bits() >= to.bits());
+    let (mut inner, mut added) = (whole, 0i64);
+    let mut found = None;
+    while has_bits(inner) {
+        inner = match inner.kind() {
+            ExprKind::Cast(_, x) if has_bits(x) => x,
+            ExprKind::Binary(op, x, c) => match (op, c.as_int()) {
+                (BinaryOp::BitAnd, Some(mask)) if mask & low == low => x,
+                (BinaryOp::Add, Some(c)) => {
+                    added = added.wrapping_add(c);
+                    x
+                }
+                _ => break,
+            },
+            _ => break,
+        };
+        if added & low == 0 {
+            found = Some(inner);
+        }
+    }
+    found.map(|x| x.clone().cast(*to))
 }
 
 /// `x * 1`, `x / 1`, `x - 0` and `x + -0` keep every bit; `x + 0` would turn -0 into 0.

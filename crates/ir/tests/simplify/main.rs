@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 
 /// An expression of a random type.
 fn any(random: &mut Random, depth: u32) -> (Expr, DType) {
-    match random.rng.random_range(0..6) {
+    match random.rng.random_range(0..7) {
         0 | 1 => (random.index(depth), DType::I64),
         2 | 3 => (random.condition(depth), DType::Bool),
         4 => (random.condition_with_loads(depth), DType::Bool),
+        5 => random.narrow(depth),
         _ => (random.float(depth), DType::F32),
     }
 }

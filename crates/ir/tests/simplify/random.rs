@@ -223,6 +223,22 @@ impl Random {
         }
     }
 
+    /// An integer of few bits, of an index or of some bits of one.
+    pub fn narrow(&mut self, depth: u32) -> (Expr, DType) {
+        let to = self.one(&[DType::U8, DType::I8, DType::I16, DType::I32]);
+        let a = self.index(depth - 1);
+        let k = self.one(&[0, 7, 128, 256, 32_768]);
+        let mask = self.one(&[3, 255, 0xfffe, 0xffff, 0xffff_ffff, -1]);
+        let bits = Expr::binary(BinaryOp::BitAnd, a.clone() + k, Expr::int(mask));
+        let e = match self.rng.random_range(0..4) {
+            0 => a.cast(self.one(&[DType::I32, DType::U8])),
+            1 => bits,
+            2 => bits + -k,
+            _ => (bits + -k).cast(DType::I32),
+        };
+        (e.cast(to), to)
+    }
+
     /// An `f32`.
     pub fn float(&mut self, depth: u32) -> Expr {
         if depth == 0 || self.rng.random_ratio(1, 6) {

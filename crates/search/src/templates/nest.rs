@@ -267,6 +267,8 @@ enum Border {
     None,
     /// The last vector is not whole, or some elements are tests apart.
     Ends,
+    /// Elements come from several operands.
+    Parts,
     /// Elements are read at indices that step unevenly.
     Uneven,
 }
@@ -285,24 +287,31 @@ impl Border {
         if loads.iter().flat_map(|(_, at)| at).any(is_uneven) {
             return Border::Uneven;
         }
-        let tests = |w: &ir::Write| {
-            w.value
-                .any(&|e| matches!(e.kind(), ExprKind::Select(c, ..) if c.uses_var(var)))
+        let any = |test: &dyn Fn(&Expr) -> bool| block.writes.iter().any(|w| w.value.any(&test));
+        let joins = |e: &Expr| match e.kind() {
+            ExprKind::Select(c, a, b) => {
+                c.uses_var(var) && !c.loads() && [a, b].iter().all(|e| e.loads() && e.uses_var(var))
+            }
+            _ => false,
         };
-        match along.extent % width != 0 || block.writes.iter().any(tests) {
+        if any(&joins) {
+            return Border::Parts;
+        }
+        let tests = |e: &Expr| matches!(e.kind(), ExprKind::Select(c, ..) if c.uses_var(var));
+        match along.extent % width != 0 || any(&tests) {
             true => Border::Ends,
             false => Border::None,
         }
     }
 
-    /// Uneven vectors of a short row have code of their own, in which it is known where
-    /// their elements lie; of other rows the first and the last ones.
+    /// Vectors of a short row that is uneven or of several parts have code of their own, in which
+    /// it is known where their elements lie; of other rows the first and the last ones.
     fn separate(self, d: &mut Draft, vectors: LoopId) -> Written<()> {
         let short = d.program().loop_(vectors).extent <= MOST_WRITTEN_OUT;
         match self {
             Border::None => {}
-            Border::Uneven if short => d.unroll(vectors)?,
-            Border::Ends | Border::Uneven => d.attempt_partition(vectors),
+            Border::Uneven | Border::Parts if short => d.unroll(vectors)?,
+            Border::Ends | Border::Uneven | Border::Parts => d.attempt_partition(vectors),
         }
         Ok(())
     }

@@ -125,7 +125,7 @@ fn one_loop(d: &mut Draft, loops: &[LoopId]) -> Written<LoopId> {
 }
 
 /// The last pass over a row of an operand that no cache holds fetches the next row, while
-/// it computes.
+/// it computes; over the only row what comes next of it.
 fn fetch_next_row(
     d: &mut Draft,
     rows: &Rows,
@@ -154,8 +154,13 @@ fn fetch_next_row(
     if each <= 1 || rows.is_short() {
         return;
     }
-    let distances = [0, each, each + MOST_AHEAD, 2 * each];
-    let distance = d.choose("ahead", &distances, each + MOST_AHEAD);
+    // Behind the only row lies nothing that is wanted.
+    let row = if rows.count() == 1 { 0 } else { each };
+    let distances = match row {
+        0 => vec![0, MOST_AHEAD, 32],
+        _ => vec![0, row, row + MOST_AHEAD, 2 * row],
+    };
+    let distance = d.choose("ahead", &distances, row + MOST_AHEAD);
     d.prefetch_if_legal(buffer, pass, distance.value());
 }
 
