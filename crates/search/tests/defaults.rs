@@ -1,7 +1,8 @@
 //! What comes first without tuning, for kinds of operators whose defaults once lagged.
 
 use graph::ops::{
-    Binary, Combine, Concat, GridSample, Interpolation, Op, Outside, ScatterElements,
+    Binary, Combine, Concat, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind,
+    ScatterElements,
 };
 use graph::{Model, Narrowed, Requantised, products_of_bf16};
 use ir::{CpuTarget, HalfDot, Isa, Target, TileDot};
@@ -295,4 +296,38 @@ fn rows_that_no_wide_vector_divides_have_narrow_ones() {
     assert!(last(48, Isa::X86Avx2).contains(", 16]"));
     assert!(last(96, Isa::X86Avx2).contains(", 32]"));
     assert!(last(56, Isa::X86Avx512).contains(", 64]"));
+}
+
+/// Vectors of a short row of two operands have code of their own: each knows which operand it reads.
+#[test]
+fn rows_of_two_operands_are_written_out() {
+    let is_written_out = |row| {
+        let joined = of_two(DType::F32, &[3, row], Op::Concat(Concat { axis: 1 }));
+        let target = Target::generic(Isa::X86Avx512).with_threads(1);
+        steps(&first_of(&joined, &target, "concat")).contains("unroll")
+    };
+    assert!(is_written_out(40));
+    assert!(!is_written_out(4000));
+}
+
+/// The pass over an only row fetches what comes next of the row, as behind it lies nothing of its operand.
+#[test]
+fn an_only_row_is_fetched_ahead_of_itself() {
+    let ahead = |rows: usize| {
+        let mut m = Model::new("greatest", 0);
+        let x = m.add_input("x", DType::F32, &[rows, 1 << 20]);
+        let reduce = Op::Reduce(Reduce {
+            kind: ReduceKind::Max,
+            axes: vec![1],
+            keepdims: false,
+        });
+        let y = m.add("max", reduce, &[x]).unwrap();
+        m.add_output(y);
+        let target = Target::generic(Isa::X86Avx512).with_threads(1);
+        let plan = plan(&m, &target, &LayoutPolicy::Blocked.into()).unwrap();
+        let all = space(&plan.tasks[0].program, &target, Accuracy::Strict).sketches;
+        decided(all.iter().find(|s| s.name == "rows").unwrap(), "ahead")
+    };
+    assert!((1..=32).contains(&ahead(1)));
+    assert!(ahead(8) > 32);
 }
