@@ -10,8 +10,8 @@ use testkit::host::host_targets;
 
 const LANES: i64 = 16;
 
-/// y[i] = to(round(x[i] / by) + zero)
-fn code(n: i64, by: f32, zero: Option<f32>, to: DType) -> Flat {
+/// y[i] = to(of(x[i]))
+fn code(n: i64, to: DType, of: impl Fn(Expr) -> Expr) -> Flat {
     let mut f = Flat::new();
     let x = f.buffer(DType::F32, n, BufferPlace::Input);
     let y = f.buffer(to, n, BufferPlace::Output);
@@ -21,15 +21,17 @@ fn code(n: i64, by: f32, zero: Option<f32>, to: DType) -> Flat {
         var: l,
         lanes: LANES as u32,
     };
-    let quotient = Expr::load(x, [at.clone()]) / Expr::f32(by);
-    let mut value = Expr::unary(UnaryOp::Round, quotient);
-    if let Some(zero) = zero {
-        value = value + Expr::f32(zero);
-    }
-    let s = f.store(y, at, value.cast(to), Some(lane));
+    let value = of(Expr::load(x, [at.clone()])).cast(to);
+    let s = f.store(y, at, value, Some(lane));
     let body = f.loop_(i, n / LANES, false, vec![s]);
     f.code.kernel = vec![body];
     f
+}
+
+/// round(x / by) + zero
+fn quantised(x: Expr, by: f32, zero: Option<f32>) -> Expr {
+    let steps = Expr::unary(UnaryOp::Round, x / Expr::f32(by));
+    zero.into_iter().fold(steps, |v, z| v + Expr::f32(z))
 }
 
 /// Numbers near to those that lie between two bytes, and such as have no quotient.
@@ -88,7 +90,7 @@ fn quantised_floats_are_the_nearest_bytes() {
                 (Some(128.0), DType::U8),
                 (Some(-3.0), DType::I8),
             ] {
-                let f = code(x.len() as i64, by, zero, to);
+                let f = code(x.len() as i64, to, |v| quantised(v, by, zero));
                 let y = Tensor::zeros(to, &[x.len()]);
                 let mut args = [Tensor::from_slice(&[x.len()], &x), y];
                 assert_eq!(f.run(&target, &mut args), 0);
@@ -103,24 +105,6 @@ fn quantised_floats_are_the_nearest_bytes() {
             }
         }
     }
-}
-
-/// y[i] = to(i64(x[i]))
-fn wrapping(n: i64, to: DType) -> Flat {
-    let mut f = Flat::new();
-    let x = f.buffer(DType::F32, n, BufferPlace::Input);
-    let y = f.buffer(to, n, BufferPlace::Output);
-    let (i, l) = (f.var(), f.var());
-    let at = Expr::var(i) * LANES + Expr::var(l);
-    let lane = Lane {
-        var: l,
-        lanes: LANES as u32,
-    };
-    let value = Expr::load(x, [at.clone()]).cast(DType::I64).cast(to);
-    let s = f.store(y, at, value, Some(lane));
-    let body = f.loop_(i, n / LANES, false, vec![s]);
-    f.code.kernel = vec![body];
-    f
 }
 
 #[test]
@@ -149,7 +133,10 @@ fn floats_beyond_a_narrow_type_become_the_low_bits_of_64() {
         for to in narrow {
             let y = Tensor::zeros(to, &[all.len()]);
             let mut args = [Tensor::from_slice(&[all.len()], &all), y];
-            assert_eq!(wrapping(all.len() as i64, to).run(&target, &mut args), 0);
+            assert_eq!(
+                code(all.len() as i64, to, |v| v.cast(DType::I64)).run(&target, &mut args),
+                0
+            );
             for (i, x) in all.iter().enumerate() {
                 let whole = *x as i64;
                 let want = match to {
