@@ -395,6 +395,30 @@ fn what_is_live_is_tiled_padded_and_split() {
     }
 }
 
+/// Another operand gives the type alone, also where the data decide its size; its rank may be any.
+#[test]
+fn a_live_operand_gives_its_type() {
+    let nodes = vec![
+        node("Cast", &["kept"], &["integers"], vec![int("to", 7)]),
+        node("CastLike", &["half", "integers"], &["zero"], vec![]),
+        node("CastLike", &["kept", "first"], &["whole"], vec![]),
+    ];
+    let constants = vec![floats("half", &[], &[-0.5])];
+    let m = model(nodes, &["zero", "whole"], constants);
+    for (z, k) in SIZES {
+        let r = results(&m, z);
+        is(&r[0], &[], &[0.0]);
+        is(
+            &r[1],
+            &[k],
+            &X[..k]
+                .iter()
+                .map(|x| f64::from(x.trunc()))
+                .collect::<Vec<_>>(),
+        );
+    }
+}
+
 #[test]
 fn live_axes_become_one() {
     // kept[i] + 10 j for j below k + 1, in a row; and the place of its largest element.

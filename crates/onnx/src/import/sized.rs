@@ -435,7 +435,12 @@ fn elementwise(n: &mut NodeImport, operator: &Operator) -> Imported {
     let values = complete(n, operator.import)?;
     let shape = n.shape(values[0]);
     let mut extents: Vec<Extent> = Vec::new();
-    for v in n.inputs.clone().into_iter().flatten() {
+    // What `CastLike` is like gives a type, and no elements.
+    let read = match operator.name {
+        "CastLike" => 1,
+        _ => n.inputs.len(),
+    };
+    for v in n.inputs[..read].to_vec().into_iter().flatten() {
         let own = n.shape(v);
         let lead = shape.len() - own.len();
         for e in n.live.extents(v) {

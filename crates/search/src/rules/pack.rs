@@ -161,16 +161,15 @@ fn keeps_rows(plan: &Plan, operand: &Access, lanes: &Lanes) -> bool {
 }
 
 /// Whether a copy of an operand can follow the loops: each of its dimensions moves with one
-/// axis, or with the blocks of several. Along terms it may move backwards.
+/// axis, or with the blocks of several. Along terms it may move backwards. A scalar has no
+/// dimension that could follow.
 pub fn follows(facts: &Reduction, operand: &Access) -> bool {
-    operand
-        .dims
-        .iter()
-        .all(|along| match used(&facts.axes, along)[..] {
-            [] | [(_, Stride::Elements(1))] => true,
-            [(at, Stride::Elements(-1))] => facts.axes[at].class == Class::Reduction,
-            ref several => innermost(&facts.axes, along, several).is_some(),
-        })
+    let regular = |along: &Dim| match used(&facts.axes, along)[..] {
+        [] | [(_, Stride::Elements(1))] => true,
+        [(at, Stride::Elements(-1))] => facts.axes[at].class == Class::Reduction,
+        ref several => innermost(&facts.axes, along, several).is_some(),
+    };
+    !operand.dims.is_empty() && operand.dims.iter().all(regular)
 }
 
 /// Axes that a dimension is indexed by, with what one iteration adds. The single tap of a 1x1 convolution moves nothing.
