@@ -486,6 +486,11 @@ pub(crate) fn by_own_range(n: &mut NodeImport, x: ValueId) -> Result<[ValueId; 3
     let range = n.binary(Binary::Sub, max, min)?;
     let steps = n.filled(DType::F32, &[], 255.0)?;
     let scale = n.binary(Binary::Div, range, steps)?;
+    // The specification divides zeros by a scale of zero; onnxruntime gives them a scale of one.
+    let zero = n.filled(DType::F32, &[], 0.0)?;
+    let one = n.filled(DType::F32, &[], 1.0)?;
+    let is_zero = n.binary(Binary::Equal, range, zero)?;
+    let scale = n.emit(Op::Where, &[is_zero, one, scale])?;
     let start = n.binary(Binary::Div, min, scale)?;
     let start = n.unary(Unary::Neg, start)?;
     let zero_point = saturated(n, start, None, Steps::of(DType::U8)?)?;

@@ -291,3 +291,36 @@ fn scales_are_as_many_as_the_axis_has() {
         "{error}"
     );
 }
+
+/// 255 steps from the least to the largest of the values and 0; zeros alone have steps of 1, as onnxruntime 1.31.1 gives them.
+#[test]
+fn a_range_of_its_own_may_be_empty() {
+    let ranges: [(&[f32], &[u8], f64, i64); 3] = [
+        (&[0.0, 0.0, -0.0], &[0, 0, 0], 1.0, 0),
+        (&[0.0, 51.0, 255.0], &[0, 51, 255], 1.0, 0),
+        (&[-2.0, 0.0, 0.55], &[0, 200, 255], 0.01, 200),
+    ];
+    for (x, bytes, scale, zero_point) in ranges {
+        let x = Tensor::from_slice(&[x.len()], x);
+        let proto = file(
+            17,
+            GraphProto {
+                name: Some("g".into()),
+                node: vec![node(
+                    "DynamicQuantizeLinear",
+                    &["x"],
+                    &["y", "scale", "zero"],
+                    vec![],
+                )],
+                input: vec![known("x", F32, &[3])],
+                output: ["y", "scale", "zero"].map(undeclared).into(),
+                ..Default::default()
+            },
+        );
+        let found = evaluate(&import(&proto).unwrap(), &[Arc::new(x)], Keep::Outputs);
+        let found = found.unwrap().results();
+        assert_eq!(*found[0], Tensor::from_slice(&[3], bytes));
+        assert!((found[1].get_f64(0) - scale).abs() < 1e-6 * scale);
+        assert_eq!(found[2].get_i64(0), zero_point);
+    }
+}
