@@ -195,6 +195,26 @@ fn a_row_that_many_columns_use_has_legal_sketches_for_several_threads() {
     }
 }
 
+/// One key, as of attention to a single token: the sum has one term, and a factor is a scalar.
+#[test]
+fn a_scalar_factor_is_read_where_it_is() {
+    let mut b = ProgramBuilder::new("scaled");
+    let p = b.input("P", DType::F32, &[3, 1]);
+    let v = b.input("V", DType::F32, &[1, 8]);
+    let scale = b.input("S", DType::F32, &[]);
+    let axes = [("m", 3), ("n", 8)];
+    let product = b.reduce("product", &axes, &[("k", 1)], Reducer::Sum, |o, t| {
+        let left = Expr::load(p, vec![o[0].clone(), t[0].clone()]);
+        let right = Expr::load(v, vec![t[0].clone(), o[1].clone()]);
+        left * right * Expr::load(scale, vec![])
+    });
+    let program = b.finish(&[product]);
+    for isa in Isa::ALL {
+        let space = space(&program, &Target::generic(isa), Accuracy::Strict);
+        assert_eq!(replayed(&space, &program, &space.default_point()), Ok(()));
+    }
+}
+
 /// Batches are inside rows: a tile of the template would have rows of one batch apart.
 #[test]
 fn rows_outside_of_batches_are_left_to_rules() {

@@ -394,26 +394,6 @@ fn an_operand_in_strides_is_copied() {
     }
 }
 
-/// One key, as of attention to a single token: the sum has one term, and its factor is a scalar.
-#[test]
-fn a_scalar_operand_is_read_where_it_is() {
-    let (rows, columns) = (3, 8);
-    let mut b = ProgramBuilder::new("scaled");
-    let p = b.input("P", DType::F32, &[rows, 1]);
-    let v = b.input("V", DType::F32, &[1, columns]);
-    let scale = b.input("S", DType::F32, &[]);
-    let axes = [("m", rows), ("n", columns)];
-    let main = b.reduce("main", &axes, &[("k", 1)], Reducer::Sum, |o, t| {
-        let left = Expr::load(p, vec![o[0].clone(), t[0].clone()]);
-        let right = Expr::load(v, vec![t[0].clone(), o[1].clone()]);
-        left * right * Expr::load(scale, vec![])
-    });
-    let program = b.finish(&[main]);
-    for isa in [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon] {
-        assert!(check(&program, &Target::generic(isa), 1) > 0);
-    }
-}
-
 /// The gradient of a convolution's weights: each image is a channel, and the windows are as large as the gradient.
 fn weight_gradient(size: i64, stride: i64, pad: i64) -> Program {
     let (images, block, taps) = (3, 16, 3);

@@ -440,7 +440,7 @@ fn elementwise(n: &mut NodeImport, operator: &Operator) -> Imported {
         "CastLike" => 1,
         _ => n.inputs.len(),
     };
-    for v in n.inputs[..read].to_vec().into_iter().flatten() {
+    for v in n.inputs[..read].iter().copied().flatten() {
         let own = n.shape(v);
         let lead = shape.len() - own.len();
         for e in n.live.extents(v) {

@@ -6,7 +6,7 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::output::{Output, RATES};
 use super::parse::parse_count;
 use super::progress::Progress;
-use super::score_args::rates_path;
+use super::score_args::{rates_path, scoring_cpu};
 use super::table::Table;
 use analysis::{Rates, Reached, Score};
 use build::ReadOptions;
@@ -92,11 +92,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let target = a.model.resolve_target(&host.machine)?;
     check_runs_here(&target)?;
-    let cpu = a.score_cpu.clone();
-    let cpu = cpu.unwrap_or_else(|| llvm::scoring_cpu(&target));
-    llvm::check_scoring_cpu(&target, &cpu).map_err(|why| {
-        Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
-    })?;
+    let cpu = scoring_cpu(&target, a.score_cpu.clone())?;
     let store = a.store.existing()?;
     let own_path = rates_path(&a.store, &host.machine)?;
     let inputs = [a.model.files(), a.store.files()?].concat();

@@ -101,7 +101,7 @@ struct Summary {
     /// them: the schedule is the same, the code and its time may differ.
     other_toolchain_tasks: usize,
     /// Tasks whose schedule was chosen by reading instead of the default.
-    read_tasks: usize,
+    read_tasks: Option<usize>,
     /// Columns that steps can keep: the arena has room for them until the steps have decided.
     columns_bytes: u64,
     /// The arena if all steps decide for their first alternatives.
@@ -297,7 +297,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             space: requirements.space.to_string(),
             tuned_tasks: tuned,
             other_toolchain_tasks: other_toolchain,
-            read_tasks: read,
+            read_tasks: chooser.is_some().then_some(read),
             columns_bytes,
             first_arena_bytes: model.first_arena_bytes(),
             warnings,
@@ -416,11 +416,14 @@ fn print(summary: &Summary) -> Result<()> {
         "{}{sizes}: {} tasks, {} with measured schedules, accuracy {}",
         summary.model, summary.tasks, summary.tuned_tasks, summary.accuracy,
     ))?;
-    if summary.read_tasks > 0 {
-        let n = summary.read_tasks;
-        super::print_line(&format!(
+    match summary.read_tasks {
+        None => {}
+        Some(0) => super::print_line(
+            "no candidate that was read promises enough more than its default, so the defaults stay",
+        )?,
+        Some(n) => super::print_line(&format!(
             "{n} of the schedules were chosen by reading instead of the default"
-        ))?;
+        ))?,
     }
     super::print_line(&summary.plan.text())?;
     if summary.columns_bytes > 0 {

@@ -1,6 +1,6 @@
 //! `explain --predict`: what a static score says of each layer, beside its time.
 
-use super::score_args::Scoring;
+use super::score_args::{Scoring, scoring_cpu};
 use super::table::Table;
 use crate::explain::{CallFacts, Layer, StepFacts};
 use analysis::Terms;
@@ -10,7 +10,7 @@ use search::Candidate;
 use serde::Serialize;
 use std::collections::HashMap;
 use tune::compile::Builders;
-use tune::{Error, Host, Result};
+use tune::{Host, Result};
 
 /// A layer's predicted cycles and its measured time.
 #[derive(Serialize)]
@@ -38,7 +38,7 @@ pub fn predictions(
     facts: &[StepFacts<'_>],
     layers: &[Layer],
 ) -> Result<Vec<Predicted>> {
-    llvm::check_scoring_cpu(target, &scoring.cpu).map_err(Error::new)?;
+    scoring_cpu(target, Some(scoring.cpu.clone()))?;
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     // Equal layers are read once.
     let mut positions: HashMap<(&str, &str), usize> = HashMap::new();

@@ -32,6 +32,18 @@ pub struct Scoring {
     pub source: String,
 }
 
+/// The processor that is asked for, else the target's usual one.
+///
+/// # Errors
+/// If LLVM has no model of it.
+pub fn scoring_cpu(target: &Target, asked: Option<String>) -> Result<String> {
+    let cpu = asked.unwrap_or_else(|| llvm::scoring_cpu(target));
+    llvm::check_scoring_cpu(target, &cpu).map_err(|why| {
+        Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
+    })?;
+    Ok(cpu)
+}
+
 impl ScoreArgs {
     /// The processor that is asked for, else the target's usual one.
     pub fn cpu(&self, target: &Target) -> String {

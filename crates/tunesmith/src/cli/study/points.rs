@@ -4,6 +4,7 @@ use crate::cli::knobs::{default, doc};
 use crate::cli::model_args::StoreArgs;
 use crate::cli::parse::{parse_count, parse_threads, parse_time};
 use crate::cli::progress::Progress;
+use crate::cli::score_args::scoring_cpu;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use build::ReadOptions;
@@ -163,8 +164,8 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
     let target = host.machine.target(a.threads);
     let read = match read {
         Read::Nothing => None,
-        Read::Code(cpu) => Some(ReadOptions {
-            cpu: cpu.unwrap_or_else(|| llvm::scoring_cpu(&target)),
+        Read::Code(asked) => Some(ReadOptions {
+            cpu: scoring_cpu(&target, asked)?,
             ..ReadOptions::default()
         }),
     };
