@@ -11,6 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const FORMAT: &str = "bestof 1";
+/// Every version begins with this.
+const START: &str = "bestof ";
 
 /// Facts under which decisions hold, such as `machine`, `threads` and the version of the program.
 pub type Validators = BTreeMap<String, String>;
@@ -20,7 +22,9 @@ pub type Validators = BTreeMap<String, String>;
 pub enum Refused {
     /// It cannot be read or written.
     Io(std::io::Error),
-    /// It is no file of decisions of this version; the line, from 1.
+    /// It is something else than a file of decisions.
+    Foreign,
+    /// It is a file of decisions that is damaged, or of another version; the line, from 1.
     Format { line: usize, why: String },
     /// A validator differs.
     Differs {
@@ -35,6 +39,7 @@ impl fmt::Display for Refused {
         let or_nothing = |v: &Option<String>| v.clone().unwrap_or("nothing".into());
         match self {
             Refused::Io(e) => write!(f, "{e}"),
+            Refused::Foreign => write!(f, "this is no file of decisions; give the name of another"),
             Refused::Format { line, why } => {
                 write!(f, "line {line}: {why}; delete the file to decide anew")
             }
@@ -137,8 +142,20 @@ impl Decisions {
     /// # Errors
     /// If it cannot be read, is damaged, or was made under other validators.
     pub fn load(path: &Path, validators: &Validators) -> Result<Decisions, Refused> {
-        let text = std::fs::read_to_string(path).map_err(Refused::Io)?;
-        Decisions::parse(&text, validators)
+        let bytes = std::fs::read(path).map_err(Refused::Io)?;
+        if !bytes.starts_with(START.as_bytes()) {
+            return Err(Refused::Foreign);
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Decisions::parse(&text, validators),
+            Err(e) => {
+                let read = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+                Err(Refused::Format {
+                    line: 1 + read.iter().filter(|b| **b == b'\n').count(),
+                    why: "this is no text".into(),
+                })
+            }
+        }
     }
 
     /// [`Decisions::load`] of a file's text.
@@ -153,13 +170,13 @@ impl Decisions {
         let lines: Vec<&str> = text.lines().collect();
         match lines.first() {
             Some(first) if *first == FORMAT => {}
-            Some(first) if first.starts_with("bestof ") => {
+            Some(first) if first.starts_with(START) => {
                 return Err(bad(
                     0,
                     &format!("this is `{first}`, and `{FORMAT}` is read here"),
                 ));
             }
-            _ => return Err(bad(0, "this is no file of decisions")),
+            _ => return Err(Refused::Foreign),
         }
         let (mut of, mut found, mut count) = (Validators::new(), Decisions::new(), None);
         for (n, line) in lines.iter().enumerate().skip(1) {

@@ -383,26 +383,33 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// Runs the routine: `run` gets the alternative that is to be called. Groups are called by
     /// [`BestOf::first`].
     pub fn call<R>(&self, key: &K, run: impl FnOnce(&F) -> R) -> R {
-        let entry = self.entry(key);
+        self.call_at(self.entry(key), |_, f| run(f))
+    }
+
+    /// As [`BestOf::call`]; `run` gets the position of the alternative as well. Values of `F` may have no size, and
+    /// then their addresses do not tell them apart.
+    fn call_at<R>(&self, entry: &Arc<Entry>, run: impl FnOnce(usize, &F) -> R) -> R {
         let decided = entry.decided();
         if decided != UNDECIDED && self.options.drift.is_none() && is_enabled() {
-            return run(&self.functions[decided]);
+            return run(decided, &self.functions[decided]);
         }
         self.slowly(entry, run)
     }
 
     #[inline(never)]
-    fn slowly<R>(&self, entry: &Arc<Entry>, run: impl FnOnce(&F) -> R) -> R {
+    fn slowly<R>(&self, entry: &Arc<Entry>, run: impl FnOnce(usize, &F) -> R) -> R {
         if !is_enabled() {
-            return run(&self.functions[entry.first_applicable()]);
+            let first = entry.first_applicable();
+            return run(first, &self.functions[first]);
         }
         let decided = entry.decided();
         if decided != UNDECIDED {
-            return self.watched(entry, decided, run);
+            return self.watched(entry, decided, |f| run(decided, f));
         }
         debug_assert_eq!(self.stages, 1, "a group is called by its stages");
         let mut ticket = self.ticket(entry);
-        self.staged(&mut ticket, 0, run)
+        let at = ticket.assignment.alternative;
+        self.staged(&mut ticket, 0, |f| run(at, f))
     }
 
     /// As [`BestOf::call`] of alternatives that may fail. One that returns an error is dropped for this
@@ -414,12 +421,8 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         let entry = self.entry(key);
         loop {
             let mut used = 0;
-            let result = self.call(key, |f| {
-                used = self
-                    .functions
-                    .iter()
-                    .position(|g| std::ptr::eq(f, g))
-                    .unwrap_or(0);
+            let result = self.call_at(entry, |at, f| {
+                used = at;
                 run(f)
             });
             let Err(error) = result else {

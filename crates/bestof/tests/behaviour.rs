@@ -188,6 +188,30 @@ fn an_alternative_that_fails_is_dropped_and_the_next_one_runs() {
     assert_eq!(all, Err("all broken"));
 }
 
+/// Values without a size all have one address.
+#[test]
+fn the_alternative_that_failed_is_dropped_whatever_its_value_is() {
+    let named = ["a0", "a1", "a2"].map(|n| (n, ()));
+    let s: BestOf<u64, ()> = BestOf::new("none", named, Options::default()).unwrap();
+    let mut calls = 0;
+    let mut fails = |n| {
+        s.try_call(&1, |()| {
+            calls += 1;
+            if calls == n { Err(()) } else { Ok(calls) }
+        })
+    };
+    // The default has its warm-up and a sample, and then the next one begins.
+    assert_eq!([fails(3), fails(3)], [Ok(1), Ok(2)]);
+    assert_eq!(fails(3), Ok(4));
+    let report = s.report();
+    let status: Vec<Status> = report.keys[0]
+        .alternatives
+        .iter()
+        .map(|a| a.status)
+        .collect();
+    assert_eq!(status, [Status::Active, Status::Failed, Status::Active]);
+}
+
 #[test]
 fn an_alternative_that_disagrees_is_dropped_and_its_output_is_not_given() {
     let clock = Clock::default();

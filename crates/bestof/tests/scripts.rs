@@ -1,7 +1,8 @@
 //! Random programs of calls: nesting, stages, threads, panics, errors and early returns.
 //!
 //! Whatever a program does, afterwards no thread is in a call, no alternative has more samples than
-//! rounds, what was decided may run, and calls of a decided selector always run the same alternative.
+//! rounds, what was decided may run, and calls of a decided selector always run the same alternative. Where decisions are
+//! watched they may be opened again, and a running median then stands for samples.
 
 use bestof::{BestOf, Context, Options, Status, depth};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +12,8 @@ use std::time::Duration;
 
 const SELECTORS: usize = 4;
 const ALTERNATIVES: usize = 3;
+/// Times that a running median is of.
+const WATCHED: usize = 9;
 
 /// Numbers that look random (a linear congruential generator).
 #[derive(Clone)]
@@ -124,11 +127,12 @@ impl World {
         assert_eq!(depth(), 0, "script {script}");
         for s in self.selectors.iter().chain(&self.groups) {
             for k in s.report().keys {
+                let most = match self.options.drift {
+                    Some(_) => self.options.rounds.max(WATCHED),
+                    None => self.options.rounds,
+                };
                 for a in &k.alternatives {
-                    assert!(
-                        a.samples <= self.options.rounds.max(9),
-                        "script {script}: {k:?}"
-                    );
+                    assert!(a.samples <= most, "script {script}: {k:?}");
                     let ran = a.samples > 0;
                     assert!(
                         !ran || a.status != Status::NotApplicable,
@@ -147,16 +151,26 @@ impl World {
     fn settle(&self, script: u64) {
         for s in &self.selectors {
             for key in 0..3 {
-                for _ in 0..ALTERNATIVES * (self.options.rounds + 2) {
+                let call = || {
                     s.call(&key, |a| {
-                        self.clock.fetch_add(10 * (1 + *a as u64), Ordering::SeqCst)
-                    });
+                        self.clock.fetch_add(10 * (1 + *a as u64), Ordering::SeqCst);
+                        *a
+                    })
+                };
+                let before = s.decided_position(&key);
+                let ran: Vec<usize> = (0..ALTERNATIVES * (self.options.rounds + 2))
+                    .map(|_| call())
+                    .collect();
+                let decided = s.decided_position(&key);
+                assert!(decided.is_some(), "script {script}: {}", s.report());
+                if self.options.drift.is_some() {
+                    continue;
                 }
-                assert!(
-                    s.decision(&key).is_some(),
-                    "script {script}: {}",
-                    s.report()
-                );
+                if before.is_some() {
+                    assert_eq!(before, decided, "script {script}");
+                    assert!(ran.iter().all(|a| Some(*a) == before), "script {script}");
+                }
+                assert_eq!(Some(call()), decided, "script {script}");
             }
         }
     }

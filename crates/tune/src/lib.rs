@@ -78,7 +78,7 @@ pub use quality::ModelQuality;
 #[cfg(test)]
 pub(crate) use record::begun as begun_run;
 pub use record::{code_hash, task as task_record, unix_ms};
-pub use report::{Gain, Report, Surveyed, TaskSummary};
+pub use report::{Gain, GoesOnFrom, Report, Surveyed, TaskSummary};
 pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
@@ -123,8 +123,8 @@ pub fn tune(
 /// compares each whole model before, with defaults, and after; one result a request, in
 /// their order.
 ///
-/// Where [`Options::tuners`] names several strategies, each of them tunes the model in searches of its own, and the
-/// result is that of the model which was fastest in the end.
+/// Where [`Options::tuners`] names several strategies, each of them tunes the model in searches of its own. They take turns,
+/// and are asked for as many candidates, unless a survey suspends some. The result is that of the model which was fastest in the end.
 ///
 /// The budget divides the trials between the tasks of all models. A budget of time ends all of
 /// it: what does not fit is left out, and where building the default models alone takes longer,
@@ -213,6 +213,9 @@ pub fn tune_all_by(
         evaluator,
     };
     let mut run = start.run()?;
+    for goes_on_from in run.jobs.iter().filter_map(|j| j.goes_on_from.as_ref()) {
+        observer.note(&goes_on_from.to_string());
+    }
     options.enter(Stage::Search);
     run.search(Some(&mut builders), observer)?;
     let mut tuned = Vec::new();

@@ -263,12 +263,39 @@ impl Options {
                 Error::new("one tuner has no others beside it").help("name it as the strategy")
             );
         }
-        for tuner in &self.tuners {
+        for (i, tuner) in self.tuners.iter().enumerate() {
             known("strategy", tuner, &search::strategy_names())?;
+            if self.tuners[..i].contains(tuner) {
+                return Err(Error::new(format!("the tuner `{tuner}` is named twice"))
+                    .help("name each once: two of a name and seed ask for the same candidates"));
+            }
         }
+        self.check_learn_loops()?;
         known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
         filters.try_for_each(|name| known("filter", name, &filter_names()))
+    }
+
+    /// Refuses lowered programs for strategies none of which looks at them.
+    fn check_learn_loops(&self) -> Result<()> {
+        let reads = |name: &str| search::strategy(name, 0).is_some_and(|s| s.reads_columns());
+        let strategies = match self.tuners.is_empty() {
+            true => std::slice::from_ref(&self.strategy),
+            false => &self.tuners[..],
+        };
+        if !self.learn_loops || strategies.iter().any(|name| reads(name)) {
+            return Ok(());
+        }
+        let names = search::strategy_names();
+        let reading: Vec<&str> = names.into_iter().filter(|name| reads(name)).collect();
+        let why = format!(
+            "learn-loops has no effect with the strategy {}, which has no model that learns from programs",
+            strategies.join(", ")
+        );
+        Err(Error::new(why).help(format!(
+            "leave it out, or use one of: {}",
+            reading.join(", ")
+        )))
     }
 
     /// From here on the joules are those of another stage.
@@ -423,6 +450,33 @@ mod tests {
         options.check().unwrap();
         let time = crate::Clock::of(&options).time();
         assert_eq!(time, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn tuners_differ_and_one_of_them_reads_programs_where_that_is_asked_for() {
+        let of = |tuners: &[&str], strategy: &str, learn_loops| {
+            let options = Options {
+                tuners: tuners.iter().map(|t| t.to_string()).collect(),
+                strategy: strategy.into(),
+                learn_loops,
+                ..Options::new(2, 1, StopRule::Trials(9))
+            };
+            options.check().err().map(|e| e.to_string())
+        };
+        let twice = of(&["grid", "funnel", "grid"], "funnel", false).unwrap();
+        assert!(twice.contains("`grid` is named twice"), "{twice}");
+        assert_eq!(of(&["grid", "funnel"], "random", true), None);
+        assert_eq!(of(&[], "annealing", true), None);
+        assert_eq!(of(&[], "reinforcement", true), None);
+        for strategy in ["evolutionary", "bayesian", "grid"] {
+            assert_eq!(of(&[], strategy, false), None);
+            let said = of(&[], strategy, true).unwrap();
+            assert!(
+                said.contains("no effect") && said.contains(strategy),
+                "{said}"
+            );
+        }
+        assert!(of(&["grid", "random"], "funnel", true).is_some());
     }
 
     #[test]

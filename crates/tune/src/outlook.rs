@@ -22,6 +22,8 @@ pub struct Outlook {
     /// How much faster the second half of the search made the model, by the sum of its kernels:
     /// 0.02 for 2%.
     pub last_half: f64,
+    /// The same of the last three quarters, which are two doublings of the time.
+    pub last_three_quarters: f64,
     /// How much faster a search of twice the time is expected to make it.
     pub expected: f64,
     /// Tasks that no candidate was tried for.
@@ -52,8 +54,9 @@ impl Outlook {
         compared: bool,
     ) -> Outlook {
         let last_half = gain_since(curve, 0.5);
+        let last_three_quarters = gain_since(curve, 0.25);
         // A search stands still for a while and goes on, so the mean of two doublings counts as well.
-        let expected = NEXT * last_half.max(gain_since(curve, 0.25) / 2.0);
+        let expected = NEXT * last_half.max(last_three_quarters / 2.0);
         let hope = if !open {
             Hope::None
         } else if unmeasured > 0 || expected >= MUCH {
@@ -66,6 +69,7 @@ impl Outlook {
         Outlook {
             hope,
             last_half,
+            last_three_quarters,
             expected,
             unmeasured,
             tasks,
@@ -87,10 +91,12 @@ fn gain_since(curve: &[Moment], share: f64) -> f64 {
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |gain: f64| format!("{:.1}%", 100.0 * gain);
-        let gained = format!(
-            "the second half of the search gained {}",
-            percent(self.last_half)
-        );
+        // The part of the search that the expected gain follows from.
+        let (part, gain) = match self.last_half >= self.last_three_quarters / 2.0 {
+            true => ("second half", self.last_half),
+            false => ("last three quarters", self.last_three_quarters),
+        };
+        let gained = format!("the {part} of the search gained {}", percent(gain));
         let expected = percent(self.expected);
         let (unmeasured, tasks) = (self.unmeasured, self.tasks);
         match self.hope {
@@ -147,6 +153,23 @@ mod tests {
             Hope::Possible
         );
         assert_eq!(hope(&[]), Hope::Unlikely);
+    }
+
+    #[test]
+    fn the_reason_is_that_of_the_number() {
+        let said =
+            |points: &[(f64, f64)]| Outlook::of(&curve(points), 3, 0, true, true).to_string();
+        // 10% since a quarter of the time, all of it in the second quarter.
+        let early = said(&[(0.0, 12.0), (10.0, 11.0), (15.0, 10.0), (40.0, 10.0)]);
+        let why = "about 2.5%: the last three quarters of the search gained 10.0%";
+        assert!(early.contains(why), "{early}");
+        let late = said(&[(0.0, 12.0), (30.0, 11.0), (35.0, 10.0), (40.0, 10.0)]);
+        let why = "about 10.0%: the second half of the search gained 20.0%";
+        assert!(late.contains(why), "{late}");
+        // Half of what the mean doubling gained is little, and so is what is said of it.
+        let little = said(&[(0.0, 10.1), (15.0, 10.0), (40.0, 10.0)]);
+        let why = "unlikely to help: the last three quarters of the search gained 1.0%";
+        assert!(little.contains(why), "{little}");
     }
 
     #[test]

@@ -4,10 +4,10 @@ use learn::{spearman, top_recall};
 use search::Forecast;
 use serde::Serialize;
 
-/// Fewest forecasts that say anything.
-const FEWEST: usize = 12;
 /// The fastest points that are looked for among as many of best forecast.
 const TOP: usize = 10;
+/// Fewest forecasts that say anything: of fewer any order has a third of these among its first ones.
+const FEWEST: usize = 3 * TOP;
 
 /// What a strategy's model said of points before they were measured, against what was measured then. Points of a
 /// search are more alike than random ones, so their order is harder to tell.
@@ -18,6 +18,8 @@ pub struct ModelQuality {
     pub spearman: f64,
     /// The share of the ten fastest that is among the ten of best forecast.
     pub recall_10: f64,
+    /// The share that a model without any knowledge would have there on average.
+    pub recall_10_by_chance: f64,
     /// The cost of the point of best forecast over the least cost of all.
     pub regret: f64,
 }
@@ -38,6 +40,7 @@ impl ModelQuality {
             forecasts: forecasts.len(),
             spearman: spearman(&foretold, &costs).unwrap_or(0.0),
             recall_10: top_recall(&foretold, &costs, TOP)?,
+            recall_10_by_chance: TOP as f64 / forecasts.len() as f64,
             regret: first.cost / least,
         })
     }
@@ -51,6 +54,7 @@ impl ModelQuality {
             forecasts: all.iter().map(|q| q.forecasts).sum(),
             spearman: mean(|q| q.spearman),
             recall_10: mean(|q| q.recall_10),
+            recall_10_by_chance: mean(|q| q.recall_10_by_chance),
             regret: mean(|q| q.regret.ln()).exp(),
         })
     }
@@ -62,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_model_is_judged_by_order_and_by_its_first_choice() {
-        let of = |score: fn(f64) -> f64| {
-            let costs = (1..=20).map(f64::from);
+        let of_costs = |last: i32, score: fn(f64) -> f64| {
+            let costs = (1..=last).map(f64::from);
             let all: Vec<Forecast> = costs
                 .map(|cost| Forecast {
                     score: score(cost),
@@ -72,22 +76,30 @@ mod tests {
                 .collect();
             ModelQuality::of(&all)
         };
+        let of = |score| of_costs(40, score);
+        assert_eq!(
+            of_costs(29, |cost| 1.0 / cost),
+            None,
+            "chance gives more than a third"
+        );
         let right = of(|cost| 1.0 / cost).unwrap();
         assert_eq!(
             (right.spearman, right.recall_10, right.regret),
             (1.0, 1.0, 1.0)
         );
+        assert_eq!(right.recall_10_by_chance, 0.25);
         let wrong = of(|cost| cost).unwrap();
         assert_eq!(
             (wrong.spearman, wrong.recall_10, wrong.regret),
-            (-1.0, 0.0, 20.0)
+            (-1.0, 0.0, 40.0)
         );
         let both = ModelQuality::mean([&right, &wrong].into_iter()).unwrap();
         assert_eq!(
             (both.forecasts, both.spearman, both.recall_10),
-            (40, 0.0, 0.5)
+            (80, 0.0, 0.5)
         );
-        assert!((both.regret - 20f64.sqrt()).abs() < 1e-12);
+        assert_eq!(both.recall_10_by_chance, 0.25);
+        assert!((both.regret - 40f64.sqrt()).abs() < 1e-12);
         assert_eq!(ModelQuality::mean([].into_iter()), None);
         assert_eq!(ModelQuality::of(&[]), None);
     }

@@ -16,6 +16,7 @@ use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use store::{InModelDecision, InModelTotal, Paired, SurveyEpoch};
 
 /// What the final table shows of one task.
@@ -68,6 +69,28 @@ pub struct Surveyed {
     pub kernels_ms: f64,
     /// The whole model before any batch and after each epoch; nothing under other budgets.
     pub epochs: Vec<SurveyEpoch>,
+}
+
+/// A run that was cut off or stopped, as the run that goes on from it sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GoesOnFrom {
+    pub run: String,
+    /// Candidates that it, and those before it, have answers of.
+    pub trials: u64,
+}
+
+impl fmt::Display for GoesOnFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (run, trials) = (&self.run, self.trials);
+        let candidates = match trials {
+            1 => "the candidate that it has an answer of is",
+            _ => "the candidates that it has answers of are",
+        };
+        write!(
+            f,
+            "this run goes on from run {run}, which did not end: {candidates} not measured again ({trials})"
+        )
+    }
 }
 
 /// How many times as fast a tuned model is as the defaults, by rounds in which both ran.
@@ -130,7 +153,9 @@ pub struct Report {
     pub peak_gflops: f64,
     /// Bandwidth of memory to all threads.
     pub read_gb_per_s: f64,
-    /// Candidates tried: executed, or not to be built.
+    /// What an earlier run did that this one goes on from.
+    pub goes_on_from: Option<GoesOnFrom>,
+    /// Candidates tried, by all tuners: executed, or not to be built.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
     pub cached: u64,
@@ -258,13 +283,20 @@ impl Run<'_> {
         let of = &self.jobs[job];
         let own = |t: &TaskSearch| self.searches[t.search].run_id == of.run_id;
         let of_run = of.searches.iter().filter(|t| own(t));
-        // What was tried for a model before is not counted again.
-        let searches: Vec<&Search> = of_run.map(|t| &self.searches[t.search]).collect();
+        // What was tried for a model before is not counted again. What all tuners of a model tried counts.
+        let several = self.options.tuners.len() > 1;
+        let searches: Vec<&Search> = match several {
+            true => self.searches.iter().collect(),
+            false => of_run.map(|t| &self.searches[t.search]).collect(),
+        };
         let target = of.making.target;
         let peak = of.peak_gflops;
         let summary = |(t, task): (&TaskSearch, &Task)| {
             let s = &self.searches[t.search];
-            summary(s, t.uses, task, peak)
+            let of_tuners = self.searches.iter().filter(|o| several && o.key == s.key);
+            let all: Vec<&Search> = of_tuners.collect();
+            let tried = if several { &all[..] } else { &[s] };
+            summary(s, tried, t.uses, task, peak)
         };
         let own = of.searches.iter().zip(&of.plan.tasks);
         let tasks: Vec<TaskSummary> = own.map(summary).collect();
@@ -288,6 +320,7 @@ impl Run<'_> {
             seed: self.options.seed,
             peak_gflops: peak,
             read_gb_per_s: of.read_gb_per_s,
+            goes_on_from: of.goes_on_from.clone(),
             trials: searches.iter().map(|s| s.trials).sum(),
             cached: searches.iter().map(|s| s.cached).sum(),
             failures: sum(|s| &s.failures),
@@ -366,8 +399,15 @@ fn summed<'a>(all: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<
     sum
 }
 
-/// What the report says of a search, before the times of its model are known.
-fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummary {
+/// What the report says of a search, and of all searches that tried candidates of its task, before the times of its
+/// model are known.
+fn summary(
+    s: &Search,
+    tried: &[&Search],
+    uses: usize,
+    task: &Task,
+    peak_gflops: f64,
+) -> TaskSummary {
     let factor = s.subject.as_ref().map_or(1.0, |of| of.peak_factor);
     TaskSummary {
         task: s.title.clone(),
@@ -383,14 +423,14 @@ fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummar
         gflop: task.flops / 1e9,
         mbytes: task.bytes / 1e6,
         peak_gflops: factor * peak_gflops,
-        trials: s.trials,
-        spent_s: s.spent_ns as f64 / 1e9,
+        trials: tried.iter().map(|s| s.trials).sum(),
+        spent_s: tried.iter().map(|s| s.spent_ns as f64 / 1e9).sum(),
         changed: false,
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),
         rel_l2: s.best.first().and_then(|b| b.rel_l2),
         in_model: s.in_model.clone(),
-        forecasts: ModelQuality::of(s.strategy.forecasts()),
-        failures: s.failures.clone(),
-        skipped: s.skipped.clone(),
+        forecasts: ModelQuality::of(&s.strategy.forecasts()[s.before.forecasts..]),
+        failures: summed(tried.iter().map(|s| &s.failures)),
+        skipped: summed(tried.iter().map(|s| &s.skipped)),
     }
 }

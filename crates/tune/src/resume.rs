@@ -267,6 +267,7 @@ impl Search {
             replay.conclude(&mut self.verdicts);
         }
         self.drawn = None;
+        self.before.forecasts = self.strategy.forecasts().len();
         let context = context(&self.space, &self.subject, &self.records, &|| &[]);
         for f in &mut self.filters {
             let past = replay.past.get(f.name());

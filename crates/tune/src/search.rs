@@ -190,6 +190,8 @@ pub struct Search {
 pub struct Before {
     pub asked: u64,
     pub trials: u64,
+    /// What its strategy foretold.
+    pub forecasts: usize,
     pub best: Option<f64>,
 }
 

@@ -9,6 +9,7 @@ use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, Costs, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
+use crate::report::GoesOnFrom;
 use crate::resume::{Answers, Earlier, earlier, noted};
 use crate::run::{Job, Log, Run};
 use crate::saved::Saved;
@@ -271,6 +272,12 @@ impl<'a> Start<'a> {
             earlier: &earlier.runs,
         };
         let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
+        let answered: u64 = new.iter().map(|s| s.before.trials).sum();
+        let last = earlier.runs.last().filter(|_| answered > 0);
+        let goes_on_from = last.map(|last| GoesOnFrom {
+            run: last.clone(),
+            trials: answered,
+        });
         let first = run.searches.len();
         for (of_task, seeds) in searches.iter().zip(&model.seeds) {
             let at = of_task.search.checked_sub(first);
@@ -289,6 +296,7 @@ impl<'a> Start<'a> {
             making: making(target, options, &model.pool),
             timed: of_target.timed,
             strategy: strategy.to_string(),
+            goes_on_from,
             peak_gflops: limits.peak_gflops * f64::from(target.threads()),
             read_gb_per_s: limits.read_gb_per_s * f64::from(target.threads()),
             size: model.size,

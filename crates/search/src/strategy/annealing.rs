@@ -153,4 +153,8 @@ impl Strategy for Annealing {
     fn forecasts(&self) -> &[Forecast] {
         self.learned.forecasts()
     }
+
+    fn reads_columns(&self) -> bool {
+        true
+    }
 }

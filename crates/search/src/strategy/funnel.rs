@@ -213,6 +213,10 @@ impl Strategy for Funnel {
     fn forecasts(&self) -> &[Forecast] {
         self.learned.forecasts()
     }
+
+    fn reads_columns(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ pub trait Strategy {
     fn forecasts(&self) -> &[Forecast] {
         &[]
     }
+
+    /// Whether it looks at [`Context::columns`] where these are.
+    fn reads_columns(&self) -> bool {
+        false
+    }
 }
 
 /// The default of every sketch.

@@ -205,6 +205,10 @@ impl Strategy for Reinforcement {
     fn forecasts(&self) -> &[Forecast] {
         self.learned.forecasts()
     }
+
+    fn reads_columns(&self) -> bool {
+        true
+    }
 }
 
 /// A policy, which says how likely each move of each decision is, and what it expects of places.

@@ -12,7 +12,7 @@ use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
-use search::Point;
+use search::{Point, Turn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{CandidateKey, EventKind, Extra, Kept, NewEvent, Outcome, Skipped, Stage, Tell};
@@ -108,13 +108,48 @@ impl Run<'_> {
             }
             let batch = |s: &Search| self.evaluators[s.evaluator].batch();
             let batches: Vec<usize> = self.searches.iter().map(batch).collect();
-            let Some(turn) = self.budget.turn(&self.standings(), &batches) else {
+            let turn = match self.of_tuners.is_empty() {
+                true => self.budget.turn(&self.standings(), &batches),
+                false => self.turn_of_tuners(&batches),
+            };
+            let Some(turn) = turn else {
                 return Ok(false);
             };
             (self.turn, self.left) = (turn, turn.asks);
             self.log_turn()?;
         }
         Ok(true)
+    }
+
+    /// The next turn where several tuners take turns: that of the tuner which was asked for the fewest candidates. Of a
+    /// number of trials each tuner gets its part, however few there are.
+    fn turn_of_tuners(&mut self, batches: &[usize]) -> Option<Turn> {
+        let standings = self.standings();
+        let models = self.models();
+        let asked = |model: &usize| -> u64 {
+            let tasks = models[*model].iter();
+            tasks.map(|t| standings[t.search].asked).sum()
+        };
+        let is_open = |model: &usize| models[*model].iter().any(|t| standings[t.search].open);
+        let mut open: Vec<usize> = (0..models.len()).filter(is_open).collect();
+        open.sort_by_key(asked);
+        let part = match self.options.stop {
+            StopRule::Trials(n) => {
+                let left = n.saturating_sub(self.trials + self.in_flight() as u64);
+                let part = left.div_ceil(open.len().max(1) as u64).max(1);
+                usize::try_from(part).unwrap_or(usize::MAX)
+            }
+            StopRule::Time(_) | StopRule::Energy(_) => usize::MAX,
+        };
+        open.into_iter().find_map(|model| {
+            let mut own = standings.clone();
+            for (i, s) in own.iter_mut().enumerate() {
+                s.open &= models[model].iter().any(|t| t.search == i);
+            }
+            let Turn { search, asks } = self.of_tuners.get_mut(model)?.turn(&own, batches)?;
+            let asks = asks.min(part);
+            Some(Turn { search, asks })
+        })
     }
 
     /// The search that is asked next and for how many candidates, at most `room`.

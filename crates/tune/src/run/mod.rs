@@ -20,6 +20,7 @@ use crate::error::{Error, Result, no_such};
 use crate::evaluator::Evaluator;
 use crate::observer::Observer;
 use crate::progress::{Moment, Others};
+use crate::report::GoesOnFrom;
 use crate::search::Search;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
@@ -70,6 +71,8 @@ pub struct Job<'a> {
     /// Position of the evaluator that times candidates on its devices.
     pub timed: usize,
     pub strategy: String,
+    /// What its searches go on from.
+    pub goes_on_from: Option<GoesOnFrom>,
     /// f32 multiply-add peak of all threads.
     pub peak_gflops: f64,
     /// Bandwidth of memory to all threads.
@@ -120,6 +123,8 @@ pub struct Run<'a> {
     /// Its runs in the store and those that they go on from: no other process goes on from these.
     pub held: Vec<HeldRun>,
     budget: Box<dyn Budget + Send>,
+    /// The budget of each tuner for its own searches, where several tuners take turns.
+    of_tuners: Vec<Box<dyn Budget + Send>>,
     /// Of each model, what a survey knew of it after each epoch.
     pub epochs: Vec<Vec<SurveyEpoch>>,
     /// The search that is asked, and how many asks of its turn are left.
@@ -151,8 +156,20 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If there is no such budget.
     pub fn new(log: Log<'a>, options: &'a Options) -> Result<Run<'a>> {
-        let budget = budget(&options.budget, options.survey)
-            .ok_or_else(|| no_such("budget", &options.budget, &search::budget_names()))?;
+        let make = || {
+            let no_budget = || no_such("budget", &options.budget, &search::budget_names());
+            budget(&options.budget, options.survey).ok_or_else(no_budget)
+        };
+        let mut budget = make()?;
+        // A survey hears of all tuners, and suspends them itself.
+        let of_tuners = match budget.survey() {
+            Some(_) => vec![],
+            None => options
+                .tuners
+                .iter()
+                .map(|_| make())
+                .collect::<Result<_>>()?,
+        };
         Ok(Run {
             log,
             options,
@@ -165,6 +182,7 @@ impl<'a> Run<'a> {
             disturbances: Disturbances::default(),
             held: vec![],
             budget,
+            of_tuners,
             epochs: vec![],
             turn: Turn { search: 0, asks: 0 },
             left: 0,

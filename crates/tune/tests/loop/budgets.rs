@@ -183,6 +183,51 @@ fn a_model_at_its_bound_leaves_trials_to_a_small_one() {
 }
 
 #[test]
+fn tuners_take_turns_of_equal_length() {
+    let trials = |budget: &str, trials: u64, grid: &[i64]| {
+        let tuners = ["random", "grid"];
+        let options = Options {
+            budget: budget.into(),
+            tuners: tuners.map(String::from).to_vec(),
+            ..options(trials)
+        };
+        let setting = Setting::new();
+        let mut run = Run::new(setting.log(), &options).unwrap();
+        run.add_evaluator(Box::new(FakeEvaluator::of_points()));
+        let of = |strategy, values: &[i64]| {
+            TASKS.map(|task| {
+                let wanted = Wanted {
+                    strategy,
+                    ..wanted(strategy, task)
+                };
+                setting.of_knobs(&wanted, values, &options)
+            })
+        };
+        run.add_searches(of(tuners[0], &[30, 30]).into());
+        run.add_searches(of(tuners[1], grid).into());
+        search(&mut run);
+        tuners.map(|tuner| {
+            let own = run.searches.iter().filter(|s| s.strategy_name == tuner);
+            own.map(|s| s.trials).collect::<Vec<u64>>()
+        })
+    };
+    let sum = |of: &[u64]| of.iter().sum::<u64>();
+    for budget in ["promise", "gradient", "round-robin", "sequential"] {
+        // A batch has four.
+        for n in [2, 6, 20, 90] {
+            let [random, grid] = trials(budget, n, &[30, 30]);
+            assert_eq!((sum(&random), sum(&grid)), (n / 2, n / 2), "{budget}");
+        }
+    }
+    // Each begins its own sequence.
+    let [random, grid] = trials("sequential", 20, &[30, 30]);
+    assert_eq!((random, grid), (vec![10, 0, 0], vec![10, 0, 0]));
+    // What one has nothing to try for, the other gets.
+    let [random, grid] = trials("round-robin", 40, &[2]);
+    assert_eq!((sum(&random), grid), (34, vec![2, 2, 2]));
+}
+
+#[test]
 fn models_count_as_the_objective_says() {
     let weights = |objective: Objective, wanted_ns: &[f64]| -> Vec<f64> {
         let options = Options {

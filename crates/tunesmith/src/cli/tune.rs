@@ -12,6 +12,7 @@ use super::parse::{
 use super::progress::Progress;
 use super::score_args::ScoreArgs;
 use super::simulator_args::SimulatorArgs;
+use super::table::counted;
 use super::{signals, train_cold, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
@@ -358,14 +359,43 @@ fn score(a: &Args, options: &mut Options, machine: &Machine, target: &Target) ->
     Ok(())
 }
 
+/// Refuses what divides trials between models where nothing does: one model has all of them, and some budgets do not ask
+/// what a model's time counts. A survey ends when what is wanted is reached.
+fn check_objective(a: &Args, models: usize) -> Result<()> {
+    let Some(mut budget) = search::budget(&a.budget, a.survey) else {
+        return Ok(());
+    };
+    let surveys = budget.survey().is_some();
+    let weighs = budget.compares_costs() && !surveys;
+    for name in ["objective", "wanted"] {
+        let heeded = (weighs && models > 1) || (surveys && name == "wanted");
+        if heeded || !a.given.iter().any(|g| g == name) {
+            continue;
+        }
+        let why = match (weighs, models) {
+            (true, _) => "one model gets all trials".into(),
+            (false, _) => format!("the budget {} does not compare models by it", a.budget),
+        };
+        let help = match name {
+            "wanted" => {
+                "leave --wanted out; `--budget survey` ends when one model is as fast as wanted, and promise and gradient compare several"
+            }
+            _ => {
+                "leave --objective out; it is for several models, with the budgets promise and gradient"
+            }
+        };
+        return Err(Error::new(format!("--{name} has no effect here: {why}")).help(help));
+    }
+    Ok(())
+}
+
 /// The wanted time of each variant of each model; nothing if none is wanted.
 fn wanted_ns(a: &Args, models: &[Vec<Source>]) -> Result<Vec<f64>> {
     let (wanted, n) = (a.wanted.len(), models.len());
     if wanted != 0 && wanted != n {
-        return Err(
-            Error::new(format!("--wanted has {wanted} times for {n} models"))
-                .help("give one time for each model, or leave --wanted out"),
-        );
+        let (times, models) = (counted(wanted as u32, "time"), counted(n as u32, "model"));
+        return Err(Error::new(format!("--wanted has {times} for {models}"))
+            .help("give one time for each model, or leave --wanted out"));
     }
     let of_variants = |(m, time): (&Vec<Source>, &Duration)| vec![time.as_nanos() as f64; m.len()];
     Ok(models.iter().zip(&a.wanted).flat_map(of_variants).collect())
@@ -397,6 +427,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     let key = a.sign.key()?;
     options.wanted_ns = wanted_ns(a, &models)?;
+    check_objective(a, models.iter().map(Vec::len).sum())?;
     let outputs = outputs(a, &models)?;
     let page = page(a)?;
     let request = |source| Request {

@@ -380,11 +380,12 @@ fn layouts(r: &Report) -> Vec<String> {
 /// How well the models of the strategy ranked candidates before these were measured.
 fn forecasts(q: &ModelQuality) -> String {
     format!(
-        "the strategy's model ranked {} candidates before they were measured: rank correlation {:.2}, {:.0}% of the 10 \
-         fastest among its first 10, its first choice takes {} the least time",
+        "the strategy's model ranked {} candidates before they were measured: rank correlation {:.2}; among its first 10 \
+         were {:.0}% of the 10 fastest, where chance gives {:.0}%; its first choice takes {} the least time",
         q.forecasts,
         q.spearman,
         100.0 * q.recall_10,
+        100.0 * q.recall_10_by_chance,
         times(q.regret)
     )
 }

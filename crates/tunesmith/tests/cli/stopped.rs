@@ -115,6 +115,7 @@ fn a_run_that_lives_is_not_gone_on_from_and_one_that_was_killed_is() {
     first.wait().unwrap();
     let third = short("third.tsm");
     assert!(!third.contains("still going on"), "{third}");
+    assert!(third.contains("this run goes on from run"), "{third}");
 
     let runs = Store::open_to_read(p.file("s.sqlite")).unwrap().runs();
     let mut runs = runs.unwrap();
