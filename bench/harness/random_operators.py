@@ -630,8 +630,8 @@ def resize(g):
     if g.rng.random() < 0.5:
         sizes = [*g.shape(x)[:2], g.up_to(9), g.up_to(9)]
         return Node([x, None, None, g.constant(ints(sizes))], **attributes)
-    # Corners are those of a fractional size in the specification, and of its whole part in onnxruntime.
-    halves = attributes["coordinate_transformation_mode"] != "align_corners"
+    # Corners are those of a fractional size in the specification, and of its whole part in onnxruntime. So is one pixel of PyTorch's.
+    halves = attributes["coordinate_transformation_mode"] in ("half_pixel", "asymmetric")
     scales = np.array([1, 1, *(g.one_of([0.5, 0.75, 1.5] if halves else [1, 2, 3]) for _ in range(2))], np.float32)
     return Node([x, None, g.constant(scales)], **attributes)
 
