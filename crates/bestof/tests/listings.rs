@@ -1,6 +1,12 @@
 //! The paper's two listings.
 
+mod convolution;
+
 use bestof::{BestOf, Options, Ticket};
+use convolution::{
+    CONVGEMM, Convolution, Gradients, IM2ROW, Saved, Shapes, WINOGRAD, by_definition,
+};
+use std::collections::BTreeSet;
 
 type Shape = [usize; 4];
 type Transpose = fn(&[f32], Shape, &mut [f32]);
@@ -67,61 +73,138 @@ fn a_transposition_is_called_like_the_function_it_replaces() {
     assert_eq!(selector.report().keys.len(), 2);
 }
 
-/// Listing 2: forward and backward of a dense layer, with what forward leaves for backward.
-struct Layer {
-    forward: Forward,
-    backward: Backward,
+/// One forward and backward pass of a layer.
+struct Pass<'a> {
+    shapes: Shapes,
+    x: &'a [f32],
+    w: &'a [f32],
+    dy: &'a [f32],
+    ticket: Option<Ticket>,
+    y: Vec<f32>,
+    saved: Option<Saved>,
+    gradients: Gradients,
 }
 
-/// What forward leaves for backward.
-type Saved = Option<Vec<f32>>;
-type Forward = fn(&[f32], &[f32]) -> (f32, Saved);
-type Backward = fn(&[f32], &[f32], Saved) -> Vec<f32>;
-
-fn products(x: &[f32], w: &[f32]) -> Vec<f32> {
-    x.iter().zip(w).map(|(a, b)| a * b).collect()
+/// Listing 2: the function that replaces the convolution, with the stage's number first.
+fn convolution(stage: usize, selector: &BestOf<Shapes, Convolution>, pass: &mut Pass<'_>) {
+    let s = pass.shapes;
+    match stage {
+        0 => {
+            let forward = |f: &Convolution| (f.forward)(&s, pass.x, pass.w);
+            let ((y, saved), ticket) = selector.first(&s, forward);
+            (pass.y, pass.saved, pass.ticket) = (y, Some(saved), Some(ticket));
+        }
+        stage => {
+            let saved = pass.saved.take().expect("stage 0 ran");
+            let backward = |f: &Convolution| (f.backward)(&s, pass.x, pass.w, pass.dy, saved);
+            let ticket = pass.ticket.as_mut().expect("stage 0 ran");
+            pass.gradients = selector.stage(stage, ticket, backward);
+        }
+    }
 }
 
-fn forward_saves(x: &[f32], w: &[f32]) -> (f32, Option<Vec<f32>>) {
-    let saved = products(x, w);
-    (saved.iter().sum(), Some(saved))
+/// Values from -1 to 1 that differ by their seed.
+fn values(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
 }
 
-fn forward_forgets(x: &[f32], w: &[f32]) -> (f32, Option<Vec<f32>>) {
-    (products(x, w).iter().sum(), None)
+fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (f, e) in found.iter().zip(expected) {
+        assert!(
+            (f64::from(*f) - e).abs() < 1e-4 * (1.0 + e.abs()),
+            "{what}: {f} for {e}"
+        );
+    }
 }
 
-fn backward_uses(_: &[f32], _: &[f32], saved: Option<Vec<f32>>) -> Vec<f32> {
-    saved.expect("its own forward saved it")
+fn shapes(image: [usize; 4], [k, r]: [usize; 2]) -> Shapes {
+    Shapes {
+        image,
+        weights: [k, image[1], r, r],
+    }
 }
 
-fn backward_computes(x: &[f32], w: &[f32], saved: Option<Vec<f32>>) -> Vec<f32> {
-    assert!(saved.is_none(), "its own forward saves nothing");
-    products(x, w)
+fn named() -> [(&'static str, Convolution); 3] {
+    [
+        ("im2row", IM2ROW),
+        ("convgemm", CONVGEMM),
+        ("winograd", WINOGRAD),
+    ]
 }
 
 #[test]
-fn a_group_is_called_with_the_stages_number() {
-    let saves = Layer {
-        forward: forward_saves,
-        backward: backward_uses,
-    };
-    let forgets = Layer {
-        forward: forward_forgets,
-        backward: backward_computes,
-    };
-    let named = [("im2row", saves), ("convgemm", forgets)];
-    let layer = BestOf::new("layer", named, Options::default())
-        .unwrap()
-        .stages(2)
-        .unwrap();
-    let (x, w) = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]);
-    let key = (x.len(), w.len());
-    for _ in 0..40 {
-        let ((sum, saved), mut ticket): (_, Ticket) = layer.first(&key, |f| (f.forward)(&x, &w));
-        assert_eq!(sum, 32.0);
-        let gradient = layer.stage(1, &mut ticket, |f| (f.backward)(&x, &w, saved));
-        assert_eq!(gradient, [4.0, 10.0, 18.0]);
+fn all_alternatives_of_the_group_agree_with_the_definition() {
+    for s in [shapes([2, 3, 6, 8], [4, 3]), shapes([1, 2, 5, 7], [3, 3])] {
+        let (x, w) = (values(s.inputs(), 1), values(s.parameters(), 2));
+        let dy = values(s.results(), 3);
+        let [y, dx, dw] = by_definition(&s, &x, &w, &dy);
+        for (name, f) in named() {
+            let (found, saved) = (f.forward)(&s, &x, &w);
+            assert_near(name, &found, &y);
+            let (of_image, of_weights) = (f.backward)(&s, &x, &w, &dy, saved);
+            assert_near(name, &of_image, &dx);
+            assert_near(name, &of_weights, &dw);
+        }
     }
-    assert!(layer.decision(&key).is_some());
+}
+
+/// Backward refuses what another algorithm's forward saved, so each alternative gets its own.
+#[test]
+fn a_group_is_called_with_the_stages_number() {
+    let selector = BestOf::new("convolution", named(), Options::default());
+    let selector = selector.unwrap().stages(2).unwrap();
+    let selector = selector.only_if("winograd", |s: &Shapes| s.weights[2] == 3);
+    let convolution = |stage, pass: &mut Pass<'_>| convolution(stage, &selector, pass);
+    for s in [
+        shapes([2, 3, 6, 8], [4, 3]),
+        shapes([1, 2, 5, 7], [3, 3]),
+        shapes([1, 4, 6, 6], [4, 1]),
+    ] {
+        let w = values(s.parameters(), 2);
+        let dy = values(s.results(), 3);
+        // Two equal layers share the selector, and the second one runs within the first.
+        let images = [4, 5].map(|seed| values(s.inputs(), seed));
+        let expected = [0, 1].map(|i| by_definition(&s, &images[i], &w, &dy));
+        let mut used = BTreeSet::new();
+        for _ in 0..40 {
+            let mut passes = [0, 1].map(|i| Pass {
+                shapes: s,
+                x: &images[i],
+                w: &w,
+                dy: &dy,
+                ticket: None,
+                y: vec![],
+                saved: None,
+                gradients: Gradients::default(),
+            });
+            passes.iter_mut().for_each(|p| convolution(0, p));
+            passes.iter_mut().rev().for_each(|p| convolution(1, p));
+            for (pass, [y, dx, dw]) in passes.iter().zip(&expected) {
+                let ticket = pass.ticket.as_ref().unwrap();
+                let name = selector.alternative_of(ticket);
+                used.insert(name.to_string());
+                assert_near(name, &pass.y, y);
+                assert_near(name, &pass.gradients.0, dx);
+                assert_near(name, &pass.gradients.1, dw);
+            }
+        }
+        let all = ["convgemm", "im2row", "winograd"];
+        let applicable = if s.weights[2] == 3 {
+            &all[..]
+        } else {
+            &all[..2]
+        };
+        assert!(used.iter().eq(applicable), "{used:?}");
+        let decided = selector.decision(&s).unwrap();
+        assert!(applicable.contains(&decided), "{decided}");
+    }
+    assert_eq!(selector.report().keys.len(), 3);
 }

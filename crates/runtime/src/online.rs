@@ -645,5 +645,7 @@ impl Selector for Online {
     }
 }
 
+mod tree;
+
 #[cfg(test)]
 mod tests;

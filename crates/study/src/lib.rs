@@ -25,6 +25,7 @@ pub mod scores;
 pub mod select;
 pub mod strategies;
 mod sweep;
+pub mod targets;
 pub mod trimmed;
 pub mod winners;
 

@@ -3,6 +3,7 @@
 //! Owns what is drawn and how; every picture is one SVG text. What is averaged
 //! over what is `report`'s.
 
+mod decisions;
 mod predictors;
 mod select;
 mod strategies;
@@ -66,6 +67,24 @@ fn cut(text: &str, letters: usize) -> String {
         return text.into();
     }
     text.chars().take(letters - 1).chain(['…']).collect()
+}
+
+/// What a letter takes at most at 12 pixels, on the mean of a name.
+const WIDE: i32 = 7;
+
+/// A text in lines of so many letters, broken behind a sign that is no letter where there is one.
+fn lines(text: &str, letters: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest: Vec<char> = text.chars().collect();
+    while rest.len() > letters.max(1) {
+        let fits = &rest[..letters.max(1)];
+        let sign = fits.iter().rposition(|c| !c.is_alphanumeric());
+        let tail = rest.split_off(sign.map_or(fits.len(), |at| at + 1));
+        found.push(rest.iter().collect::<String>().trim_end().to_string());
+        rest = tail;
+    }
+    found.push(rest.into_iter().collect());
+    found
 }
 
 /// All pictures of a study; `tau` is the error that DOPpler bears.
@@ -537,11 +556,17 @@ fn over_names<'a, 'b>(
         .y_label_formatter(label)
         .draw()?;
     let style = font(12, HPos::Center, VPos::Top);
-    let name = |(i, name): (usize, &String)| {
-        let at = (i as f64 + 0.5, least);
-        EmptyElement::at(at) + Text::new(name.clone(), (0, 8), style.clone())
-    };
-    chart.draw_series(names.iter().enumerate().map(name))?;
+    let room = chart.plotting_area().dim_in_pixel().0 / names.len().max(1) as u32;
+    for (i, name) in names.iter().enumerate() {
+        for (line, text) in lines(name, room as usize / WIDE as usize)
+            .into_iter()
+            .enumerate()
+        {
+            let at = EmptyElement::at((i as f64 + 0.5, least));
+            let text = Text::new(text, (0, 8 + 13 * line as i32), style.clone());
+            chart.draw_series([at + text])?;
+        }
+    }
     Ok(chart)
 }
 

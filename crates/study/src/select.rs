@@ -2,8 +2,8 @@
 //!
 //! Owns how both are measured and what is computed of it. Compiling the alternatives is the caller's.
 
-use crate::winners::{Winner, winners};
-use runtime::{Alternative, FixedChoice, Model, Pool, Selectors, Variants};
+use crate::winners::{Chosen, Winner, winners};
+use runtime::{Alternative, FixedChoice, KernelId, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ const MOST_EXPLORED: usize = 1_000;
 #[derive(Clone, Debug, Serialize)]
 pub struct Selection {
     pub model: String,
+    /// The family of instructions that the kernels are for.
+    pub target: String,
     /// Whether the model is a training step: an inference is then a step of training.
     pub training: bool,
     pub threads: u32,
@@ -112,6 +114,8 @@ pub struct Layer {
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerTime {
     pub algorithm: String,
+    /// The families on the way to it, such as `winograd` for `winograd4`.
+    pub families: Vec<String>,
     /// The median while exploring.
     pub median_ms: Option<f64>,
 }
@@ -121,6 +125,8 @@ pub struct LayerTime {
 pub struct GroupTimes {
     /// The names of the steps.
     pub steps: String,
+    /// Groups of the same alternatives, this one included: they share what was decided.
+    pub equal: usize,
     /// Position among the alternatives.
     pub chosen: usize,
     /// To run apart, and then the sets. Times are those of all steps.
@@ -133,6 +139,38 @@ pub struct Overhead {
     pub pairs: usize,
     /// Median over median.
     pub ratio: f64,
+}
+
+impl Layer {
+    pub fn winner(&self) -> Chosen {
+        let t = &self.alternatives[self.chosen];
+        Chosen {
+            algorithm: t.algorithm.clone(),
+            median_ms: t.median_ms,
+        }
+    }
+
+    /// Of several kernels of one algorithm the chosen one, or else the fastest, and its position. A set that was not
+    /// chosen has no time of a single step, so it is none.
+    pub fn of_algorithm(&self, name: &str) -> Option<(usize, &LayerTime)> {
+        let all = self.alternatives.iter().enumerate();
+        let own = all
+            .filter(|(at, t)| t.algorithm == name && (*at == self.chosen || t.median_ms.is_some()));
+        own.min_by(|(a, first), (b, second)| {
+            let chosen = |at: &usize| *at == self.chosen;
+            let ms = |t: &LayerTime| t.median_ms.unwrap_or(0.0);
+            let by_time = ms(first).total_cmp(&ms(second));
+            chosen(b).cmp(&chosen(a)).then(by_time)
+        })
+    }
+}
+
+/// The first one and how many are equal to it, for people.
+pub fn equal_to(first: &str, equal: usize) -> String {
+    match equal {
+        1 => first.to_string(),
+        n => format!("{first} and {} equal", n - 1),
+    }
 }
 
 impl Selection {
@@ -169,12 +207,14 @@ impl Selection {
     }
 }
 
-/// Lets a model decide, and measures it beside the fixed choices for about `time` afterwards.
+/// Lets a model decide, and measures it beside the fixed choices for about `time` afterwards. `target` names what its
+/// kernels are for.
 ///
 /// # Errors
 /// If the model has no step with alternatives, cannot run here, or does not come to decisions.
 pub fn measure(
     variants: &Arc<Variants>,
+    target: &str,
     pool: &Arc<Pool>,
     selectors: &Selectors,
     time: Duration,
@@ -229,6 +269,7 @@ pub fn measure(
     let pairs = decided.iter().zip(&choices[best].alternatives);
     Ok(Selection {
         model: compiled.name().to_string(),
+        target: target.to_string(),
         threads,
         batch,
         training,
@@ -243,7 +284,7 @@ pub fn measure(
         fixed,
         best,
         differing: pairs.filter(|(a, b)| a != b).count(),
-        groups: groups(variants, 0, selectors, threads),
+        groups: equal_once(keyed_groups(variants, 0, selectors, threads)),
         layers,
         overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,
     })
@@ -380,9 +421,13 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
             continue;
         }
         let medians = selectors.medians(0, i, &key(i));
+        let ways = selectors.ways(0, i);
         let time = |at: &usize| {
             let median = medians.get(*at).copied().flatten();
-            time_of(compiled.algorithm(&step.alternatives[*at]), median)
+            LayerTime {
+                families: ways.get(*at).cloned().unwrap_or_default(),
+                ..time_of(compiled.algorithm(&step.alternatives[*at]), median)
+            }
         };
         let layer = Layer {
             step: step.name.clone(),
@@ -401,6 +446,7 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
 fn time_of(algorithm: String, median: Option<Duration>) -> LayerTime {
     LayerTime {
         algorithm,
+        families: vec![],
         median_ms: median.map(|t| t.as_secs_f64() * 1e3),
     }
 }
@@ -412,6 +458,31 @@ pub fn groups(
     selectors: &Selectors,
     threads: u32,
 ) -> Vec<GroupTimes> {
+    let all = keyed_groups(variants, variant, selectors, threads);
+    all.into_iter().map(|(_, group)| group).collect()
+}
+
+/// The kernels of all alternatives of a group, by step, alternative and call.
+type GroupKernels = Vec<Vec<Vec<KernelId>>>;
+
+/// Groups of the same kernels once, under the name of the first.
+fn equal_once(all: Vec<(GroupKernels, GroupTimes)>) -> Vec<GroupTimes> {
+    let mut found: Vec<(GroupKernels, GroupTimes)> = Vec::new();
+    for (kernels, group) in all {
+        match found.iter_mut().find(|(other, _)| *other == kernels) {
+            Some((_, same)) => same.equal += 1,
+            None => found.push((kernels, group)),
+        }
+    }
+    found.into_iter().map(|(_, group)| group).collect()
+}
+
+fn keyed_groups(
+    variants: &Variants,
+    variant: usize,
+    selectors: &Selectors,
+    threads: u32,
+) -> Vec<(GroupKernels, GroupTimes)> {
     let compiled = &variants.models()[variant];
     let key = |step: usize| variants.selection_key(variant, step, threads);
     let decided = selectors.decided(variant, key);
@@ -429,14 +500,21 @@ pub fn groups(
             steps.iter().map(of).collect::<Vec<String>>().join(" & ")
         };
         let names = std::iter::once("apart".to_string()).chain((0..group.sets).map(set));
-        let times = selectors.group_medians(variant, at, &key(steps[0]));
+        let medians = selectors.group_medians(variant, at, &key(steps[0]));
         let free = compiled.free_alternatives(steps[0]);
         let of_steps = steps.iter().map(|at| &*compiled.steps()[*at].name);
-        found.push(GroupTimes {
+        let kernels = |at: &usize| {
+            let all = compiled.steps()[*at].alternatives.iter();
+            all.map(|a| a.calls.iter().map(|c| c.kernel).collect())
+                .collect()
+        };
+        let times = GroupTimes {
             steps: of_steps.collect::<Vec<&str>>().join(" & "),
+            equal: 1,
             chosen: chosen.checked_sub(free).map_or(0, |set| set + 1),
-            alternatives: names.zip(times).map(|(n, t)| time_of(n, t)).collect(),
-        });
+            alternatives: names.zip(medians).map(|(n, t)| time_of(n, t)).collect(),
+        };
+        found.push((steps.iter().map(kernels).collect(), times));
     }
     found
 }
@@ -470,6 +548,10 @@ fn overhead(
         ratio: taken[0].median_ms() / taken[1].median_ms(),
     })
 }
+
+/// Studies as they may come out, for tests of what shows them.
+#[cfg(test)]
+pub(crate) mod sample;
 
 #[cfg(test)]
 mod tests {

@@ -72,13 +72,7 @@ pub fn winners(layers: &[Layer]) -> Vec<Winner> {
             same.layers.push(name.to_string());
             continue;
         }
-        let chosen = |at: usize| {
-            let t = &layers[at].alternatives[layers[at].chosen];
-            Chosen {
-                algorithm: t.algorithm.clone(),
-                median_ms: t.median_ms,
-            }
-        };
+        let chosen = |at: usize| layers[at].winner();
         let winner = Winner {
             layer: name.to_string(),
             layers: vec![name.to_string()],
@@ -125,6 +119,7 @@ mod tests {
             families: vec![],
             alternatives: vec![LayerTime {
                 algorithm: chosen.to_string(),
+                families: vec![],
                 median_ms: Some(1.0),
             }],
         }

@@ -1,5 +1,7 @@
-//! Pictures of choosing while inferences run: fixed choices as bars, and the throughput of the run.
+//! Pictures of choosing while inferences run: fixed choices as bars, the throughput of the run, and what each layer
+//! decided.
 
+use super::decisions::{decisions, height, width};
 use super::{
     Area, BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, over_names, page,
 };
@@ -8,10 +10,10 @@ use plotters::prelude::{ChartBuilder, Color, IntoFont, PathElement, Rectangle, T
 use plotters::style::text_anchor::{HPos, VPos};
 use tune::{Error, Result};
 
-/// A line of the picture: one model on one number of threads.
+/// The upper part of a line of the picture, which is one model on one number of threads.
 const LINE: u32 = 300;
-const WIDTH: u32 = 1120;
-const BARS: u32 = 540;
+pub(super) const WIDTH: u32 = 1120;
+const BARS: u32 = 610;
 
 /// One picture of all selections, a line for each.
 ///
@@ -29,29 +31,49 @@ fn drawn(all: &[Selection]) -> Page {
         ("exploring", ORANGE),
         ("decided", BLUE),
     ];
-    let size = (WIDTH, HEAD + LINE * all.len() as u32);
+    let high: Vec<u32> = all.iter().map(height).collect();
+    let wide = all.iter().map(width).fold(WIDTH, u32::max);
+    let size = (
+        wide,
+        HEAD + LINE * all.len() as u32 + high.iter().sum::<u32>(),
+    );
     let title = "Choosing while a model runs, against fixed choices";
     page(size, title, &legend, |area| {
-        for (s, line) in all.iter().zip(area.split_evenly((all.len(), 1))) {
+        let mut rest = area.clone();
+        for (s, high) in all.iter().zip(high) {
+            let (line, below) = rest.split_vertically(LINE);
             let (left, right) = line.split_horizontally(BARS);
             bars(&left, s)?;
             over_time(&right, s)?;
+            let (trees, below) = below.split_vertically(high);
+            decisions(&trees, s, &what(s))?;
+            rest = below;
         }
         Ok(())
     })
+}
+
+/// Which model ran, and how.
+fn what(s: &Selection) -> String {
+    let threads = match s.threads {
+        1 => "1 thread".to_string(),
+        n => format!("{n} threads"),
+    };
+    format!("{}, {threads}, batch {}, {}", s.model, s.batch, s.target)
 }
 
 fn bars(area: &Area<'_>, s: &Selection) -> Drawn {
     let choices: Vec<&ChoiceTimes> = s.fixed.iter().chain([&s.online]).collect();
     let names: Vec<String> = choices.iter().map(|c| c.choice.clone()).collect();
     let most = choices.iter().fold(0.0f64, |m, c| m.max(c.images_per_s));
-    let threads = match s.threads {
-        1 => "1 thread".to_string(),
-        n => format!("{n} threads"),
-    };
-    let what = format!("{}, {threads}, batch {}", s.model, s.batch);
     let number = |v: &f64| plain(*v);
-    let mut chart = over_names(area, &names, 0.0..most * 1.15, (&what, "images/s"), &number)?;
+    let mut chart = over_names(
+        area,
+        &names,
+        0.0..most * 1.15,
+        (&what(s), "images/s"),
+        &number,
+    )?;
     let bar = |(i, c): (usize, &&ChoiceTimes)| {
         let color = match i {
             i if i == s.fixed.len() => BLUE,

@@ -328,14 +328,7 @@ impl ModelArgs {
                 cpu => tuned_for(machine.target(threads), cpu),
             };
         }
-        let isa = Isa::ALL
-            .into_iter()
-            .find(|i| i.name() == name)
-            .ok_or_else(|| {
-                let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
-                Error::new(format!("there is no target `{name}`"))
-                    .help(format!("use host or one of: {}", names.join(", ")))
-            })?;
+        let isa = isa_named(name)?;
         let target = Target::generic(isa).with_threads(threads);
         match tune_cpu {
             "off" => Ok(target),
@@ -346,6 +339,23 @@ impl ModelArgs {
             cpu => tuned_for(target, cpu),
         }
     }
+}
+
+/// The host, or a generic machine of another family of instructions.
+pub(super) fn target_named(name: &str, machine: &Machine, threads: u32) -> Result<Target> {
+    if name == "host" || name == machine.isa.name() {
+        return Ok(machine.target(threads));
+    }
+    Ok(Target::generic(isa_named(name)?).with_threads(threads))
+}
+
+fn isa_named(name: &str) -> Result<Isa> {
+    let found = Isa::ALL.into_iter().find(|i| i.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
+        Error::new(format!("there is no target `{name}`"))
+            .help(format!("use host or one of: {}", names.join(", ")))
+    })
 }
 
 fn only_source(mut sources: Vec<Source>) -> Result<Source> {

@@ -181,6 +181,10 @@ fn a_study_of_training_shows_forward_and_backward_beside_each_other() {
     };
     assert_eq!(passes(&winners[0]), 2);
     assert!(winners[1..].iter().all(|w| passes(w) == 3), "{run}");
+    // Groups of equal layers stand there once.
+    let groups = run["groups"].as_array().unwrap();
+    let equal = groups.iter().map(|g| g["equal"].as_u64().unwrap());
+    assert!(groups.len() < equal.sum::<u64>() as usize, "{run}");
 }
 
 fn study<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -243,6 +247,10 @@ fn a_study_compares_the_choice_made_online_with_fixed_ones() {
         picture.starts_with("<svg") && picture.contains("convgemm"),
         "{picture}"
     );
+    // One layer on each number of threads: its tree has one winner, and the node of the nested choice.
+    let lines = |end: &str| picture.lines().filter(|l| l.ends_with(end)).count();
+    assert_eq!(lines(", chosen"), 2, "{picture}");
+    assert_eq!(lines("winograd"), 2, "{picture}");
     let text = p.ok(&study(&[]));
     for part in [
         "online gains",
@@ -262,4 +270,45 @@ fn a_study_compares_the_choice_made_online_with_fixed_ones() {
         "--defaults",
     ]);
     assert!(error.contains("--alternatives"), "{error}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_study_of_several_targets_sets_their_winners_side_by_side() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let all = p.json(&study(&["--target", "x86-sse2,host,host"]));
+    let runs = all["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0]["target"], "x86-sse2");
+    let beside = all["by_target"].as_array().unwrap();
+    assert_eq!(beside.len(), 1);
+    let targets: Vec<&serde_json::Value> = runs.iter().map(|r| &r["target"]).collect();
+    let named: Vec<&serde_json::Value> = beside[0]["targets"].as_array().unwrap().iter().collect();
+    assert_eq!(named, targets);
+    let layer = &beside[0]["layers"][0];
+    let winners = layer["winners"].as_array().unwrap();
+    let mut names = Vec::new();
+    for (run, winner) in runs.iter().zip(winners) {
+        let own = &run["layers"][0];
+        let chosen = &own["alternatives"][own["chosen"].as_u64().unwrap() as usize];
+        assert_eq!(winner["algorithm"], chosen["algorithm"]);
+        names.push(&winner["algorithm"]);
+    }
+    assert_eq!(layer["differ"], names[0] != names[1]);
+    let text = p.ok(&study(&["--target", "x86-sse2,host"]));
+    says(
+        &text,
+        &[
+            "winners differ between the targets in",
+            "x86-sse2",
+            "differ",
+        ],
+    );
+    let one = p.json(&study(&[]));
+    assert_eq!(one["by_target"], serde_json::json!([]));
+    let error = p.error(&study(&["--target", "aarch64-neon"]));
+    assert!(error.contains("cannot run here"), "{error}");
+    let error = p.error(&study(&["--target", "x86-avx3"]));
+    assert!(error.contains("there is no target `x86-avx3`"), "{error}");
 }

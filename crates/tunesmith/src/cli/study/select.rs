@@ -1,7 +1,7 @@
 //! `study select`: choosing among algorithms while inferences or training steps run, beside every fixed choice.
 
 use crate::cli::knobs::{default, doc};
-use crate::cli::model_args::{StoreArgs, say, warn};
+use crate::cli::model_args::{StoreArgs, check_runs_here, say, target_named, warn};
 use crate::cli::output::{Output, PICTURE};
 use crate::cli::parse::{parse_count, parse_duration, parse_threads};
 use crate::cli::table::Table;
@@ -9,6 +9,7 @@ use crate::cli::train_args::TrainArgs;
 use crate::cli::{print_json, print_line, print_text};
 use crate::compile::compile_plan;
 use crate::online::selectors;
+use ir::Target;
 use onnx::ImportOptions;
 use runtime::Variants;
 use search::Accuracy;
@@ -18,17 +19,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use study::plots::selections;
-use study::select::{ChoiceTimes, Layer, LayerTime, Selection, measure};
+use study::select::{ChoiceTimes, Layer, LayerTime, Selection, equal_to, measure};
+use study::targets::{ByTarget, by_target};
 use study::winners::{Chosen, Pass};
 use tune::kernels::Origins;
 use tune::known::Requirements;
+use tune::machine::Machine;
 use tune::threads::ThreadSettings;
 use tune::{Host, Result};
 
 /// Choose among the algorithms of each layer while inferences or training steps run, and compare with every fixed choice
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study select vgg16 resnet34 --threads 1,2 --plot select.svg\n  tunesmith study select vgg16-cifar --batch 8 --threads 1 --time 5s --json\n  tunesmith study select vgg16-cifar --train --batch 8 --threads 1,2 --plot train.svg\n  tunesmith study select 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)' --threads 1"
+    after_help = "Examples:\n  tunesmith study select vgg16 resnet34 --threads 1,2 --plot select.svg\n  tunesmith study select vgg16-cifar --batch 8 --threads 1 --time 5s --json\n  tunesmith study select vgg16-cifar --train --batch 8 --threads 1,2 --plot train.svg\n  tunesmith study select vgg16-cifar --target x86-avx2,x86-avx512\n  tunesmith study select 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)' --threads 1"
 )]
 pub struct Args {
     /// ONNX files, built-in models (see `models`), or operators as op:NAME(argument=value,...)
@@ -37,6 +40,14 @@ pub struct Args {
     /// Numbers of threads
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = parse_threads::<u32>)]
     threads: Vec<u32>,
+    /// Targets that this machine can run, such as x86-avx2,x86-avx512: kinds of node whose winners are compared
+    #[arg(
+        long,
+        value_name = "TARGET,...",
+        value_delimiter = ',',
+        default_value = "host"
+    )]
+    target: Vec<String>,
     /// The size of the batch
     #[arg(long, value_name = "SIZE", value_parser = parse_count::<usize>)]
     batch: Option<usize>,
@@ -61,7 +72,7 @@ pub struct Args {
     /// How long to measure each model on each number of threads once it has decided
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     time: Duration,
-    /// Draw the choices, and the throughput of the run
+    /// Draw the choices, the throughput of the run, and the decision tree with the times of each layer
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print one JSON object
@@ -77,22 +88,30 @@ pub fn run(a: &Args) -> Result<()> {
         Some(path) => Some(Output::new(path, PICTURE, inputs)?),
         None => None,
     };
+    let targets = targets(a, &host.machine)?;
     let store = a.store.read_unless(a.defaults)?;
     let mut all = Vec::new();
     for model in &a.models {
         for threads in &a.threads {
-            let selection = selected(a, &host, store.as_ref(), model, *threads)?;
-            if !a.json {
-                print(&selection, &a.alternatives)?;
+            for target in &targets {
+                let target = target.clone().with_threads(*threads);
+                let selection = selected(a, &host, store.as_ref(), model, &target)?;
+                if !a.json {
+                    print(&selection, &a.alternatives)?;
+                }
+                all.push(selection);
             }
-            all.push(selection);
         }
     }
+    let beside = match targets.len() {
+        1 => vec![],
+        _ => by_target(&all),
+    };
     if let Some(plot) = plot {
         plot.write_bytes(selections(&all)?.as_bytes())?;
     }
     if !a.json {
-        return Ok(());
+        return beside.iter().try_for_each(print_targets);
     }
     let study = json!({
         "kind": "measured",
@@ -101,7 +120,20 @@ pub fn run(a: &Args) -> Result<()> {
         "accuracy": a.accuracy.name(),
         "time_s": a.time.as_secs_f64(),
     });
-    print_json(&json!({"study": study, "runs": all}))
+    print_json(&json!({"study": study, "runs": all, "by_target": beside}))
+}
+
+/// The targets of the flag, each once.
+fn targets(a: &Args, machine: &Machine) -> Result<Vec<Target>> {
+    let mut found: Vec<Target> = Vec::new();
+    for name in &a.target {
+        let target = target_named(name, machine, 1)?;
+        check_runs_here(&target)?;
+        if !found.contains(&target) {
+            found.push(target);
+        }
+    }
+    Ok(found)
 }
 
 /// Compiles a model with the alternatives, and measures it.
@@ -110,16 +142,16 @@ fn selected(
     host: &Host,
     store: Option<&Store>,
     model: &str,
-    threads: u32,
+    target: &Target,
 ) -> Result<Selection> {
-    let target = host.machine.target(threads);
+    let threads = target.threads();
     let options = ImportOptions {
         batch: a.batch,
         training: a.training.train,
         ..ImportOptions::default()
     };
     let source = a.training.step_of(crate::source::load(model, &options)?)?;
-    let plan = source.plan_for(&host.machine, &target, a.accuracy, store)?;
+    let plan = source.plan_for(&host.machine, target, a.accuracy, store)?;
     // The plan has the only references to the constants now.
     drop(source);
     let requirements = Requirements {
@@ -133,16 +165,24 @@ fn selected(
     };
     let pool = ThreadSettings::from_environment()?.pool(threads as usize)?;
     if !a.json {
-        say(&format!("{model}, {}: compiling", on(threads)));
+        say(&format!(
+            "{model}, {}, {}: compiling",
+            on(threads),
+            target.name()
+        ));
     }
-    let compiled = compile_plan(plan, &target, host, &from, &pool)?;
+    let compiled = compile_plan(plan, target, host, &from, &pool)?;
     warn(&compiled.warnings);
     if !a.json {
-        say(&format!("{model}, {}: measuring", on(threads)));
+        say(&format!(
+            "{model}, {}, {}: measuring",
+            on(threads),
+            target.name()
+        ));
     }
     let variants = Arc::new(Variants::from(Arc::new(compiled.model)));
     let selectors = selectors(&variants, None)?;
-    measure(&variants, &pool, &selectors, a.time)
+    measure(&variants, target.name(), &pool, &selectors, a.time)
 }
 
 fn on(threads: u32) -> String {
@@ -155,10 +195,11 @@ fn on(threads: u32) -> String {
 fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
     let best = s.best();
     print_line(&format!(
-        "{}, {}, batch {}: online {:.2} images/s, {:.3}x the best fixed choice ({})",
+        "{}, {}, batch {}, {}: online {:.2} images/s, {:.3}x the best fixed choice ({})",
         s.model,
         on(s.threads),
         s.batch,
+        s.target,
         s.online.images_per_s,
         s.gain(best),
         name(best)
@@ -167,6 +208,9 @@ fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
     print_line(&costs(s))?;
     print_text("\n")?;
     layers(s, alternatives).print()?;
+    if let Some(note) = not_the_least(s) {
+        print_line(&note)?;
+    }
     if s.training {
         print_text("\n")?;
         winners(s).print()?;
@@ -258,12 +302,65 @@ fn title(l: &Layer) -> String {
     equal_to(&l.step, l.equal)
 }
 
-/// The first one and how many are equal to it.
-fn equal_to(first: &str, equal: usize) -> String {
-    match equal {
-        1 => first.to_string(),
-        n => format!("{first} and {} equal", n - 1),
+/// Why a star is not at the least number of its row; none where all are.
+fn not_the_least(s: &Selection) -> Option<String> {
+    let is_slower = |chosen: Option<f64>, all: &[LayerTime]| {
+        let least = all.iter().filter_map(|t| t.median_ms).reduce(f64::min);
+        chosen.zip(least).is_some_and(|(own, least)| own > least)
+    };
+    let of = |at: usize, all: &[LayerTime]| is_slower(all[at].median_ms, all);
+    let slower = s.layers.iter().filter(|l| of(l.chosen, &l.alternatives));
+    let names: Vec<String> = slower.map(title).collect();
+    let groups = s.groups.iter().filter(|g| of(g.chosen, &g.alternatives));
+    let names: Vec<String> = names
+        .into_iter()
+        .chain(groups.map(|g| equal_to(&g.steps, g.equal)))
+        .collect();
+    let share = 100.0 * bestof::Options::early().margin;
+    (!names.is_empty()).then(|| {
+        format!(
+            "Numbers are medians, but choices go by the least time of each alternative, and the first one stays unless another \
+             is {share:.0}% faster. Chosen with a higher median: {}.",
+            names.join(", ")
+        )
+    })
+}
+
+/// The winners of each layer on all targets, those that differ marked.
+fn print_targets(b: &ByTarget) -> Result<()> {
+    let differ = b
+        .layers
+        .iter()
+        .filter(|l| l.differ)
+        .map(|l| l.equal)
+        .sum::<usize>();
+    let all = b.layers.iter().map(|l| l.equal).sum::<usize>();
+    print_line(&format!(
+        "{}, {}: winners differ between the targets in {differ} of {all} layers",
+        b.model,
+        on(b.threads)
+    ))?;
+    let mut header = vec!["layer (winner, ms)"];
+    header.extend(b.targets.iter().map(String::as_str));
+    header.push("differ");
+    let mut table = Table::new(&header);
+    for l in &b.layers {
+        let mut row = vec![equal_to(&l.layer, l.equal)];
+        row.extend(l.winners.iter().map(winner));
+        row.push(if l.differ { "yes" } else { "" }.to_string());
+        table.row(row);
     }
+    table.print()?;
+    print_text("\n")
+}
+
+/// A winner with its time; blank where there is no choice.
+fn winner(c: &Option<Chosen>) -> String {
+    let of = |c: &Chosen| {
+        let ms = c.median_ms.map(|ms| format!(" {ms:.3}"));
+        format!("{}{}", c.algorithm, ms.unwrap_or_default())
+    };
+    c.as_ref().map_or(String::new(), of)
 }
 
 /// What each layer of a training step chose, its passes beside each other; blank where there is no choice.
@@ -271,16 +368,9 @@ fn winners(s: &Selection) -> Table {
     let mut header = vec!["layer (winner, ms)"];
     header.extend(Pass::ALL.map(Pass::name));
     let mut table = Table::new(&header);
-    let cell = |c: &Option<Chosen>| match c {
-        Some(c) => {
-            let ms = c.median_ms.map(|ms| format!(" {ms:.3}"));
-            format!("{}{}", c.algorithm, ms.unwrap_or_default())
-        }
-        None => String::new(),
-    };
     for w in &s.winners {
         let mut row = vec![equal_to(&w.layer, w.equal)];
-        row.extend(w.passes.iter().map(cell));
+        row.extend(w.passes.iter().map(winner));
         table.row(row);
     }
     table
@@ -293,7 +383,7 @@ fn groups(s: &Selection) -> Table {
         for (at, t) in g.alternatives.iter().enumerate() {
             let mark = if at == g.chosen { "*" } else { "" };
             table.row(vec![
-                g.steps.clone(),
+                equal_to(&g.steps, g.equal),
                 format!("{}{mark}", t.algorithm),
                 t.median_ms.map_or(String::new(), |ms| format!("{ms:.3}")),
             ]);
@@ -332,24 +422,11 @@ fn layers(s: &Selection, alternatives: &[String]) -> Table {
 }
 
 fn cell(l: &Layer, name: &str) -> String {
-    let all = l.alternatives.iter().enumerate();
-    // A set that was chosen has no time of a single step.
-    let of_name = |(i, t): (usize, &LayerTime)| {
-        let (ms, chosen) = (t.median_ms, i == l.chosen);
-        (t.algorithm == name && (chosen || ms.is_some())).then_some((ms, chosen))
+    let text = |(at, t): (usize, &LayerTime)| {
+        let ms = t.median_ms.map_or(String::new(), |ms| format!("{ms:.3}"));
+        format!("{ms}{}", if at == l.chosen { "*" } else { " " })
     };
-    // Of several kernels of one algorithm the chosen one, or else the fastest.
-    let order = |a: &(Option<f64>, bool), b: &(Option<f64>, bool)| {
-        let [first, second] = [a.0, b.0].map(|ms| ms.unwrap_or(0.0));
-        b.1.cmp(&a.1).then(first.total_cmp(&second))
-    };
-    match all.filter_map(of_name).min_by(order) {
-        Some((ms, chosen)) => {
-            let ms = ms.map_or(String::new(), |ms| format!("{ms:.3}"));
-            format!("{ms}{}", if chosen { "*" } else { " " })
-        }
-        None => String::new(),
-    }
+    l.of_algorithm(name).map_or(String::new(), text)
 }
 
 /// The way from a layer to what was decided.
