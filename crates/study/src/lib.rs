@@ -8,6 +8,7 @@
 pub mod area;
 mod cell;
 pub mod cold;
+pub mod curves;
 mod families;
 mod field;
 mod finished;

@@ -68,11 +68,21 @@ pub struct Cell {
     pub trimmed: Trimmed,
     /// Cost of each answer in their order; none of failures.
     pub costs: Vec<Option<f64>>,
+    /// Of each answer the seconds until then: what answers took when they were recorded, and what the search itself took.
+    /// Nothing of a table without times.
+    #[serde(default)]
+    pub seconds: Vec<f64>,
     /// What the search itself took.
     pub wall_s: f64,
 }
 
 impl Cell {
+    /// The least cost of the table, if an answer was a cost.
+    pub(crate) fn optimum(&self) -> Option<f64> {
+        let least = self.costs.iter().flatten().copied().reduce(f64::min)?;
+        Some(least / self.regret.last()?.1?)
+    }
+
     fn dropped_share(&self) -> f64 {
         let proposed = self.answered + self.missing + self.skipped;
         self.skipped as f64 / proposed.max(1) as f64
@@ -86,6 +96,9 @@ const MARKS: [u64; 9] = [5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 struct Noted {
     recorded: Recorded,
     answered: Rc<RefCell<Vec<Answered>>>,
+    /// Seconds of the search itself until each answer.
+    searched: Rc<RefCell<Vec<f64>>>,
+    begun: Instant,
 }
 
 impl Evaluator for Noted {
@@ -122,7 +135,10 @@ impl Evaluator for Noted {
                 ns => ns as f64 / 1e9,
             },
         });
-        self.answered.borrow_mut().extend(answered);
+        let mut all = self.answered.borrow_mut();
+        all.extend(answered);
+        let until = self.begun.elapsed().as_secs_f64();
+        self.searched.borrow_mut().resize(all.len(), until);
         Some(reply)
     }
 }
@@ -250,9 +266,13 @@ fn cell(
     };
     let mut run = Run::new(Log { store: log }, options)?;
     let answered = Rc::new(RefCell::new(Vec::new()));
+    let searched = Rc::new(RefCell::new(Vec::new()));
+    let start = Instant::now();
     let evaluator = run.add_evaluator(Box::new(Noted {
         recorded: Recorded::new([(key.clone(), r.table.clone())], place.clone()),
         answered: answered.clone(),
+        searched: searched.clone(),
+        begun: start,
     }));
     let parts = SearchParts {
         facts: None,
@@ -271,7 +291,6 @@ fn cell(
         bound: 0.0,
     };
     run.add_searches(vec![Search::new(parts, options)?]);
-    let start = Instant::now();
     run.search(None, &mut Silent)?;
     let wall_s = start.elapsed().as_secs_f64();
     let search = &run.searches[0];
@@ -290,6 +309,7 @@ fn cell(
         scores: baseline.scores(&costs),
         trimmed: Trimmed::of(&answered, best, median)?,
         costs,
+        seconds: seconds(&answered, &searched.borrow()),
         wall_s,
     };
     if let Some(store) = log {
@@ -297,6 +317,17 @@ fn cell(
         store.end_run(&run_id, tune::unix_ms(), &summary)?;
     }
     Ok(cell)
+}
+
+/// The seconds until each answer, if the answers have times.
+fn seconds(answered: &[Answered], searched: &[f64]) -> Vec<f64> {
+    let mut answers = 0.0;
+    let until = answered.iter().zip(searched).map(|(a, searched)| {
+        answers += a.seconds;
+        answers + searched
+    });
+    let until: Vec<f64> = until.collect();
+    if answers > 0.0 { until } else { vec![] }
 }
 
 /// The least cost after so many answers over the least cost of all, at every mark and at the

@@ -1,12 +1,17 @@
-//! The picture of scores of strategies over their budget.
+//! The pictures of strategies: how their searches converge, and their scores over the budget.
 
-use super::{BLUE, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, page};
+use super::{BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, page};
 use crate::area::LAST;
-use crate::strategies::Summary;
+use crate::curves::{Curve, CurvePoint, Curves};
+use plotters::chart::ChartContext;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::{
-    ChartBuilder, Color, EmptyElement, IntoFont, PathElement, RGBColor, Text, WHITE,
+    Cartesian2d, ChartBuilder, Color, DrawingArea, EmptyElement, IntoFont, IntoLogRange,
+    PathElement, Polygon, RGBColor, SVGBackend, Text, WHITE,
 };
 use plotters::style::text_anchor::{HPos, VPos};
+use std::collections::HashMap;
 use tune::{Error, Result};
 
 /// The rest of the colours that are told apart with any eyes (Okabe and Ito).
@@ -15,60 +20,222 @@ const RED: RGBColor = RGBColor(213, 94, 0);
 const SKY: RGBColor = RGBColor(86, 180, 233);
 const COLORS: [RGBColor; 8] = [BLUE, ORANGE, GREEN, PINK, RED, SKY, INK, GREY];
 
-const SIZE: (u32, u32) = (1000, HEAD + 560);
-/// The least score that is drawn, and the distance of names.
-const LEAST: f64 = -1.0;
-const APART: f64 = 0.045;
+/// Width, and the height of one chart, its heading in it.
+const WIDE: u32 = 1000;
+const HIGH: u32 = 480;
+/// The least score that is drawn, and the greatest cost over the least.
+const LEAST_SCORE: f64 = -1.0;
+const MOST_COST: f64 = 10.0;
+/// The distance of names, as a part of the chart's height.
+const APART: f64 = 0.03;
 
-/// One line for each strategy and chain that has scores, with its name at its end.
+/// One chart each for equal answers, equal seconds and equal shares of the rows, as far as there are lines for it. Each
+/// strategy and chain has a line with its name, and a band from its worst seed to its best.
 ///
 /// # Errors
-/// If it cannot be drawn.
-pub fn score_curves(all: &[Summary]) -> Result<String> {
-    let drawn = drawn(all).map_err(|e: Fault| Error::new(format!("cannot draw the study: {e}")))?;
-    Ok(drawn.unwrap_or_default())
+/// If no search is long enough for a line, or the picture cannot be drawn.
+pub fn convergence(curves: &Curves) -> Result<String> {
+    if curves.are_empty() {
+        let why = "there is no curve to draw: no search has two answers, one of them with a cost";
+        return Err(Error::new(why).help("give more --trials, or leave --curves out"));
+    }
+    let drawn = drawn(curves).map_err(|e: Fault| Error::new(format!("cannot draw the study: {e}")));
+    Ok(drawn?.unwrap_or_default())
 }
 
-fn name(s: &Summary) -> String {
-    let parts = std::iter::once(&s.strategy).chain(&s.filters);
-    parts.map(String::as_str).collect::<Vec<_>>().join("+")
-}
+type Chart<'a, 'b, X, Y> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<X, Y>>;
 
-fn drawn(all: &[Summary]) -> Page {
-    let title = "Score over the budget: 0 is random search, 1 is the optimum (replayed)";
-    page(SIZE, title, &[], |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin_left(8)
-            .margin_right(190)
-            .margin_top(4)
-            .x_label_area_size(52)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..LAST, LEAST..1.0)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(RULE)
-            .axis_style(GREY)
-            .label_style(("sans-serif", 12).into_font().color(&INK))
-            .x_desc("answers, as a share of the rows")
-            .y_desc("score")
-            .x_label_formatter(&|v| format!("{:.0}%", 100.0 * v))
-            .y_label_formatter(&|v| format!("{v:.1}"))
-            .draw()?;
-        let mut lines: Vec<&Summary> = all.iter().filter(|s| !s.scores.is_empty()).collect();
-        let end = |s: &Summary| s.scores.last().map_or(0.0, |(_, score)| *score);
-        lines.sort_by(|a, b| end(b).total_cmp(&end(a)));
-        let mut lowest = f64::INFINITY;
-        for (s, color) in lines.iter().zip(COLORS.iter().cycle()) {
-            let seen = |(share, score): &(f64, f64)| (*share, score.max(LEAST));
-            let points: Vec<(f64, f64)> = s.scores.iter().map(seen).collect();
-            chart.draw_series([PathElement::new(points, color.stroke_width(2))])?;
-            lowest = end(s).clamp(LEAST, 1.0).min(lowest - APART);
-            let style = font(12, HPos::Left, VPos::Center).color(color);
-            let label = Text::new(name(s), (8, 0), style);
-            chart.draw_series([EmptyElement::at((LAST, lowest)) + label])?;
+fn drawn(curves: &Curves) -> Page {
+    let costs = [
+        (&curves.answers, "answers"),
+        (
+            &curves.seconds,
+            "seconds of answers as recorded, and of the search itself here",
+        ),
+    ];
+    let costs = costs
+        .into_iter()
+        .filter(|(c, _)| c.iter().any(Curve::is_line));
+    let costs: Vec<_> = costs.collect();
+    let scored = curves.scores.iter().any(Curve::is_line);
+    let charts = costs.len() + usize::from(scored);
+    let mut colors: HashMap<String, RGBColor> = HashMap::new();
+    let all = [&curves.answers, &curves.seconds, &curves.scores];
+    for curve in all.into_iter().flatten() {
+        let color = COLORS[colors.len() % COLORS.len()];
+        colors.entry(curve.name()).or_insert(color);
+    }
+    let size = (WIDE, HEAD + HIGH * charts as u32);
+    let title = "Replayed searches: means, and bands from the best seed to the worst";
+    page(size, title, &[], |area| {
+        let areas = area.split_evenly((charts, 1));
+        for ((curves, what), area) in costs.iter().zip(&areas) {
+            of_costs(area, curves, what, &colors)?;
+        }
+        if let (true, Some(area)) = (scored, areas.last()) {
+            of_scores(area, &curves.scores, &colors)?;
         }
         Ok(())
     })
+}
+
+fn of_costs(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    curves: &[Curve],
+    what: &str,
+    colors: &HashMap<String, RGBColor>,
+) -> Drawn {
+    let points = || curves.iter().flat_map(|c| &c.points);
+    let last = points().map(|p| p.at).fold(0.0, f64::max);
+    let most = points().map(|p| p.greatest).fold(1.01, f64::max);
+    let most = most.min(MOST_COST);
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(8)
+        .margin_right(190)
+        .margin_top(8)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .bold_line_style(RULE)
+        .axis_style(GREY)
+        .label_style(("sans-serif", 12).into_font().color(&INK))
+        .x_desc(what)
+        .y_desc("least cost / optimum")
+        .x_label_formatter(&|v| format!("{v:.0}"))
+        .y_label_formatter(&|v| format!("{v:.2}"))
+        .draw()?;
+    let height = |v: f64| v.ln() / most.ln();
+    let of_height = |h: f64| (h * most.ln()).exp();
+    lines(
+        &mut chart,
+        curves,
+        colors,
+        (1.0, most),
+        last,
+        (&height, &of_height),
+    )
+}
+
+fn of_scores(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    curves: &[Curve],
+    colors: &HashMap<String, RGBColor>,
+) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(8)
+        .margin_right(190)
+        .margin_top(8)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..LAST, LEAST_SCORE..1.0)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .bold_line_style(RULE)
+        .axis_style(GREY)
+        .label_style(("sans-serif", 12).into_font().color(&INK))
+        .x_desc("answers, as a share of the rows")
+        .y_desc("score: 0 is random search, 1 the optimum")
+        .x_label_formatter(&|v| format!("{:.0}%", 100.0 * v))
+        .y_label_formatter(&|v| format!("{v:.1}"))
+        .draw()?;
+    let span = 1.0 - LEAST_SCORE;
+    let height = |v: f64| (v - LEAST_SCORE) / span;
+    let of_height = |h: f64| LEAST_SCORE + h * span;
+    let range = (LEAST_SCORE, 1.0);
+    lines(
+        &mut chart,
+        curves,
+        colors,
+        range,
+        LAST,
+        (&height, &of_height),
+    )
+}
+
+/// The lines of a chart, each with its band and with its name at its end; names do not cover each other. The last two say how
+/// high a value is, from 0 to 1, and the value of a height.
+fn lines<X, Y>(
+    chart: &mut Chart<'_, '_, X, Y>,
+    curves: &[Curve],
+    colors: &HashMap<String, RGBColor>,
+    (low, high): (f64, f64),
+    last: f64,
+    (height, of_height): (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut drawn: Vec<&Curve> = curves.iter().filter(|c| c.is_line()).collect();
+    let end = |c: &Curve| c.points.last().map_or(low, |p| p.mean.clamp(low, high));
+    drawn.sort_by(|a, b| end(b).total_cmp(&end(a)));
+    let line = |c: &Curve, of: fn(&CurvePoint) -> f64| -> Vec<(f64, f64)> {
+        let seen = |p: &CurvePoint| (p.at, of(p).clamp(low, high));
+        c.points.iter().map(seen).collect()
+    };
+    let color = |c: &Curve| colors.get(&c.name()).copied().unwrap_or(INK);
+    for c in &drawn {
+        let mut band = line(c, |p| p.greatest);
+        band.extend(line(c, |p| p.least).into_iter().rev());
+        chart.draw_series([Polygon::new(band, color(c).mix(0.15).filled())])?;
+    }
+    // Where all lines end at the bottom, the names begin so high that the last one is there.
+    let (mut next, mut left) = (f64::INFINITY, drawn.len());
+    for c in drawn {
+        let color = color(c);
+        let style = color.stroke_width(2);
+        chart.draw_series([PathElement::new(line(c, |p| p.mean), style)])?;
+        left -= 1;
+        next = height(end(c)).max(APART * left as f64).min(next - APART);
+        let style = font(12, HPos::Left, VPos::Center).color(&color);
+        let label = Text::new(c.name(), (8, 0), style);
+        chart.draw_series([EmptyElement::at((last, of_height(next))) + label])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_strategy_has_a_line_and_a_band_in_each_chart_that_it_has_points_for() {
+        let point = |at: f64| CurvePoint {
+            at,
+            mean: 2.0 - at / 20.0,
+            least: 1.0,
+            greatest: 3.0,
+        };
+        let curve = |strategy: &str, points: i32| Curve {
+            strategy: strategy.into(),
+            filters: vec![],
+            points: (1..=points).map(|at| point(f64::from(at))).collect(),
+        };
+        let both = vec![curve("grid", 9), curve("random", 9)];
+        let count = |answers: &[Curve], seconds: &[Curve], scores: &[Curve]| {
+            let svg = convergence(&Curves {
+                answers: answers.to_vec(),
+                seconds: seconds.to_vec(),
+                scores: scores.to_vec(),
+            });
+            let svg = svg.unwrap();
+            let names = svg.matches(">\nrandom\n").count();
+            (svg.matches("<polygon").count(), names)
+        };
+        assert_eq!(count(&both, &[], &[]), (2, 1));
+        assert_eq!(count(&both, &both, &[curve("grid", 0)]), (4, 2));
+        assert_eq!(count(&both, &both, &both), (6, 3));
+        let nothing = Curves {
+            answers: vec![curve("grid", 1)],
+            seconds: vec![],
+            scores: vec![],
+        };
+        assert!(convergence(&nothing).is_err());
+    }
 }

@@ -402,9 +402,13 @@ fn effort(r: &Report) -> String {
         Some(0.0) => "the best ones compute exactly what plain schedules do, ".into(),
         Some(e) => format!("the best ones differ from plain schedules by {e:.0e} at most, "),
     };
+    let tried = match r.trials {
+        1 => "1 candidate".into(),
+        n => format!("{n} candidates"),
+    };
     format!(
-        "{} candidates tried in {:.0} s{known}; accuracy {}: {error}{:.0e} is allowed",
-        r.trials, r.wall_s, r.accuracy, r.tolerance
+        "{tried} tried in {:.0} s{known}; accuracy {}: {error}{:.0e} is allowed",
+        r.wall_s, r.accuracy, r.tolerance
     )
 }
 

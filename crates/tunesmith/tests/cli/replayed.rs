@@ -75,7 +75,7 @@ fn a_replayed_study_finds_the_optimum_and_continues_where_it_was_cut_off() {
         all.as_array_mut()
             .unwrap()
             .iter_mut()
-            .for_each(|s| s["wall_s"] = json!(0));
+            .for_each(|s| (s["wall_s"], s["seconds"]) = (json!(0), json!([])));
         all
     };
     assert_eq!(without_time(&study(&["--out", &out])), without_time(&first));
@@ -190,6 +190,28 @@ fn strategies_are_scored_over_a_share_of_the_rows_and_drawn() {
     assert!(searches.iter().all(|s| s["answered"] == 12), "{searches:?}");
     let drawn = std::fs::read_to_string(&plot).unwrap();
     assert!(drawn.starts_with("<svg") && drawn.contains("evolutionary"));
+    let bands = |svg: &str| svg.matches("<polygon").count();
+    assert_eq!(bands(&drawn) % 2, 0, "two strategies in each chart");
+    // Few answers have no scores, and still a curve.
+    let few = [
+        "study",
+        "strategies",
+        &table,
+        "--strategies",
+        "random",
+        "--seeds",
+        "2",
+        "--curves",
+        &plot,
+    ];
+    p.ok(&[&few[..], &["--trials", "6"]].concat());
+    let svg = std::fs::read_to_string(&plot).unwrap();
+    assert!(bands(&svg) >= 1 && svg.contains(">\nrandom"), "{svg}");
+    let one = p.error(&[&few[..], &["--trials", "1"]].concat());
+    assert!(
+        one.contains("no curve to draw") && one.contains("--trials"),
+        "{one}"
+    );
     let text = p.ok(&study[..study.len() - 2]);
     assert!(text.contains("at 20%") && text.contains("Score:"), "{text}");
     let error = p.error(&[&study[..], &["--trials", "9"]].concat());

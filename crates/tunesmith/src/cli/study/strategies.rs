@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{RecordQuery, Store};
 use study::Finished;
-use study::plots::score_curves;
+use study::curves::{Curve, Curves};
+use study::plots::convergence;
 use study::strategies::{
     Cell, Comparison, Length, Recording, Summary, compare, replay_store, summaries,
 };
@@ -55,7 +56,8 @@ pub struct Args {
     /// Answered candidates of each search as a share of the rows of its table. Scores need 20%
     #[arg(long, value_parser = parse_share, conflicts_with = "trials")]
     share: Option<f64>,
-    /// Draw the scores over the budget
+    /// Draw how the searches converge: after equal answers, after equal seconds where the tables have times, and their
+    /// scores over the budget from 1% of the rows on; lines are means, bands reach from the best seed to the worst
     #[arg(long, value_name = "FILE.svg")]
     curves: Option<PathBuf>,
     /// A page with the hot, cold and failed candidates of the first seed of every search
@@ -185,11 +187,13 @@ pub fn run(a: &Args) -> Result<()> {
     done?;
     let summaries = summaries(&finished.entries);
     let trimmed = trim_summaries(&finished.entries);
+    let drawn = Curves::of(&finished.entries);
     let figures = json!({
         "kind": "replayed",
         "searches": finished.entries,
         "study": header,
         "summaries": summaries,
+        "curves": drawn,
         "trimmed": trimmed,
     });
     if let Some(path) = &a.plot {
@@ -201,18 +205,18 @@ pub fn run(a: &Args) -> Result<()> {
         out.write_bytes(figures.to_string().as_bytes())?;
     }
     if let Some(curves) = curves {
-        curves.write_bytes(score_curves(&summaries)?.as_bytes())?;
+        curves.write_bytes(convergence(&drawn)?.as_bytes())?;
     }
     match a.json {
         true => print_json(&figures),
         false => {
-            print(&recordings, &summaries)?;
+            print(&recordings, &summaries, &drawn.seconds)?;
             trim::print(&trimmed)
         }
     }
 }
 
-fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
+fn print(recordings: &[Recording], summaries: &[Summary], seconds: &[Curve]) -> Result<()> {
     for r in recordings {
         print_line(&format!("replayed: {}, {} rows", r.name, r.table.len()))?;
     }
@@ -226,6 +230,12 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
     let after: Vec<String> = marks.iter().map(|n| format!("after {n}")).collect();
     let mut columns = vec!["strategy", "filters", "searches"];
     columns.extend(after.iter().map(String::as_str));
+    let after_seconds = |s: &Summary| {
+        let same = |c: &&Curve| (&c.strategy, &c.filters) == (&s.strategy, &s.filters);
+        seconds.iter().find(same)?.points.last()
+    };
+    let timed = summaries.iter().any(|s| after_seconds(s).is_some());
+    columns.extend(timed.then_some("equal s"));
     let scored = summaries.iter().any(|s| !s.scores.is_empty());
     let budgets: Vec<String> = SHARES
         .iter()
@@ -249,6 +259,9 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
             s.searches.to_string(),
         ];
         row.extend(regret);
+        if timed {
+            row.push(after_seconds(s).map_or("-".into(), |p| format!("{:.3}", p.mean)));
+        }
         if scored {
             let budgets = SHARES.iter().map(|share| s.score_at(*share));
             let scores = std::iter::once(s.score).chain(budgets);
@@ -262,6 +275,11 @@ fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
     print_line(
         "After n: the least cost after n answers over the least cost of the table (geometric mean); 1 is the optimum.",
     )?;
+    if timed {
+        print_line(
+            "Equal s: likewise after as many seconds as the shortest search of the table has: what the answers took when they were recorded, and what the search itself took here.",
+        )?;
+    }
     if scored {
         print_line(
             "Score: how far the least cost is on the way from what random search is expected to find (0) to the optimum (1), mean over budgets of 1% to 20% of the rows; at n%: after that budget.",
