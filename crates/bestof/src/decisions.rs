@@ -59,11 +59,12 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
+/// What was decided, and the samples that it rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Decision {
-    alternative: String,
-    samples: u64,
-    median: Duration,
+pub struct Decision {
+    pub alternative: String,
+    pub samples: u64,
+    pub median: Duration,
 }
 
 /// What selectors decided, by their names and problem sizes.
@@ -89,6 +90,14 @@ impl Decisions {
     pub fn get(&self, selector: &str, key: &str) -> Option<&str> {
         let decision = self.all.get(&(selector.into(), key.into()))?;
         Some(&decision.alternative)
+    }
+
+    /// All decisions of a selector, with their keys.
+    pub fn of<'a>(&'a self, selector: &'a str) -> impl Iterator<Item = (&'a str, &'a Decision)> {
+        let first = (selector.to_string(), String::new());
+        let all = self.all.range(first..);
+        let own = all.take_while(move |((name, _), _)| name == selector);
+        own.map(|((_, key), d)| (key.as_str(), d))
     }
 
     /// Adds a decision. One that rests on more samples stays.

@@ -47,7 +47,7 @@ mod running;
 mod selector;
 mod table;
 
-pub use decisions::{Decisions, Refused, Validators};
+pub use decisions::{Decision, Decisions, Refused, Validators};
 pub use nest::{Context, Inside, depth};
 pub use report::{AlternativeReport, KeyReport, Report, Status};
 pub use running::Running;

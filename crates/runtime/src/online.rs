@@ -8,7 +8,7 @@
 use crate::choices::word;
 use crate::groups::{GroupSelector, Grouped, Open};
 use crate::interruptions::Interruptions;
-use crate::model::{Alternative, CompiledModel, StepId};
+use crate::model::{Alternative, CompiledModel, StepGroup, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
 use bestof::{Begun, BestOf, Circumstances, Decisions, Options, Unfit};
@@ -57,10 +57,20 @@ struct OfVariant {
     groups: Vec<Grouped>,
 }
 
+/// A decision of earlier runs that does not hold, as the model has no such alternative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The first step that the decision is about.
+    pub step: String,
+    /// The algorithms that were decided on, without the hashes of their code.
+    pub algorithm: String,
+}
+
 /// The selectors of a model's steps, for models that run and for whoever asks what was decided.
 #[derive(Clone, Default)]
 pub struct Selectors {
     all: Vec<Own>,
+    gone: Vec<Gone>,
     /// One for the groups that have the same alternatives.
     together: Vec<Arc<GroupSelector>>,
     variants: Vec<OfVariant>,
@@ -73,45 +83,91 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// A selector that is named by the hash of its alternatives.
-    fn selector(&self, names: Vec<String>) -> Result<BestOf<SelectionKey, ()>, Unfit> {
-        let of_names = xxhash_rust::xxh3::xxh3_64(names.concat().as_bytes());
+    fn selector(
+        &self,
+        name: &str,
+        names: Vec<String>,
+        known: Option<Arc<Decisions>>,
+    ) -> Result<BestOf<SelectionKey, ()>, Unfit> {
         let alternatives = names.into_iter().map(|name| (name, ()));
-        let selector = BestOf::new(
-            &format!("{of_names:016x}"),
-            alternatives,
-            self.options.clone(),
-        )?;
-        Ok(match self.known {
-            Some(known) => selector.starting_from(known.clone()),
+        let selector = BestOf::new(name, alternatives, self.options.clone())?;
+        Ok(match known {
+            Some(known) => selector.starting_from(known),
             None => selector,
         })
     }
 
-    fn node(&self, named: Vec<(String, Member)>) -> Result<Node, Unfit> {
-        let (names, members): (Vec<String>, Vec<Member>) = named.into_iter().unzip();
-        let selector = self.selector(names)?;
-        Ok(Node { selector, members })
+    /// The alternative of a decision of earlier runs that is not among these; none if all are there.
+    fn gone(&self, name: &str, names: &[String]) -> Option<String> {
+        let mut all = self.known?.of(name).map(|(_, d)| &d.alternative);
+        all.find(|a| !names.contains(a)).cloned()
+    }
+
+    /// Decisions among the alternatives of a step as its selector and those of its families start from them.
+    fn known(&self, name: &str, names: &[String]) -> Option<Arc<Decisions>> {
+        let mut known = Decisions::new();
+        for (key, d) in self.known?.of(name) {
+            let Some(leaf) = names.iter().find(|n| **n == d.alternative) else {
+                continue;
+            };
+            let family = family(leaf);
+            let mut put = |name: &str, alternative: &str| {
+                known.put(name, key, alternative, d.samples, d.median);
+            };
+            match numbered(names, family).is_empty() {
+                true => put(name, leaf),
+                false => {
+                    put(name, family);
+                    put(&inner(name, family), leaf);
+                }
+            }
+        }
+        Some(Arc::new(known))
     }
 
     /// The selector of alternatives with these names. Of a family with several numbers they are
     /// one member, at the place of the first of them.
-    fn of_alternatives(&self, names: &[String]) -> Result<Node, Unfit> {
+    fn of_alternatives(&self, name: &str, names: &[String]) -> Result<Node, Unfit> {
+        let known = self.known(name, names);
+        let node = |name: &str, named: Vec<(String, Member)>| {
+            let (names, members): (Vec<String>, Vec<Member>) = named.into_iter().unzip();
+            let selector = self.selector(name, names, known.clone())?;
+            Ok(Node { selector, members })
+        };
         let mut members = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            let inside = numbered(names, family(name));
+        for (at, own) in names.iter().enumerate() {
+            let inside = numbered(names, family(own));
             if inside.is_empty() {
-                members.push((name.clone(), Member::Alternative(at)));
+                members.push((own.clone(), Member::Alternative(at)));
             } else if inside[0] == at {
                 let leaf = |i: &usize| (names[*i].clone(), Member::Alternative(*i));
-                let nested = self.node(inside.iter().map(leaf).collect())?;
-                let family = family(name).to_string();
-                let name = format!("{family} {}", nested.selector.name());
+                let family = family(own).to_string();
+                let nested = node(&inner(name, &family), inside.iter().map(leaf).collect())?;
                 let node = Box::new(nested);
-                members.push((name, Member::Nested { family, node }));
+                members.push((family.clone(), Member::Nested { family, node }));
             }
         }
-        self.node(members)
+        node(name, members)
+    }
+}
+
+/// The name of the selector of a family inside of a step's.
+fn inner(name: &str, family: &str) -> String {
+    format!("{name} {family}")
+}
+
+/// The name of a step's selector: its task, which other alternatives do not change. A step that does not say what it
+/// depends on has the hash of its alternatives.
+fn task(key_shape: &[i64], names: &[String]) -> String {
+    match key_shape {
+        [] => {
+            let of_names = xxhash_rust::xxh3::xxh3_64(names.concat().as_bytes());
+            format!("{of_names:016x}")
+        }
+        shape => {
+            let all = shape.iter().map(|n| format!("{n:016x}"));
+            all.collect::<Vec<String>>().join(" ")
+        }
     }
 }
 
@@ -138,6 +194,15 @@ impl Node {
         match &self.members[self.selector.decided_position(key)?] {
             Member::Alternative(at) => Some(*at),
             Member::Nested { node, .. } => node.decided(key),
+        }
+    }
+
+    /// As [`Node::decided`]; none if a selector on the way does not save its decision.
+    fn saved(&self, key: &SelectionKey, text: &str, saved: &Decisions) -> Option<usize> {
+        saved.get(self.selector.name(), text)?;
+        match &self.members[self.selector.decided_position(key)?] {
+            Member::Alternative(at) => Some(*at),
+            Member::Nested { node, .. } => node.saved(key, text, saved),
         }
     }
 
@@ -294,8 +359,9 @@ impl Node {
 impl Selectors {
     /// For the variants of a model. Problem sizes that decisions know start decided.
     ///
-    /// Alternatives are named by their algorithms and the hashes of their code (hex), and selectors by the hash
-    /// of these names. So a decision holds for any model that has the same kernels. Decisions are not watched,
+    /// Alternatives are named by their algorithms and the hashes of their code (hex), and selectors by
+    /// the task of their step ([`crate::ModelStep::key_shape`]). So a decision holds for any model with this task that has the
+    /// kernel, whatever else it has; [`Selectors::gone`] has those that do not hold. Decisions are not watched,
     /// whatever [`Options::drift`] says: a decided step reads no clock.
     ///
     /// # Errors
@@ -316,8 +382,16 @@ impl Selectors {
     /// Adds a variant.
     fn add(&mut self, model: &CompiledModel, making: &Making<'_>) -> Result<(), Unfit> {
         let mut of = OfVariant::default();
-        for group in 0..model.groups().len() {
-            let named = making.selector(group_names(model, group))?;
+        for (group, of_group) in model.groups().iter().enumerate() {
+            let names = group_names(model, group);
+            let first = &model.steps()[of_group.steps[0].index()];
+            // All alternatives of all steps, as they tell apart what the names of a group leave out.
+            let name = task(&first.key_shape, &all_names(model, of_group));
+            let name = format!("{name} together");
+            if let Some(alternative) = making.gone(&name, &names) {
+                self.is_gone(&first.name, &alternative);
+            }
+            let named = making.selector(&name, names, making.known.cloned())?;
             let mut known = self.together.iter();
             let same = known.find(|s| s.name() == named.name()).cloned();
             let selector = same.unwrap_or_else(|| {
@@ -335,26 +409,58 @@ impl Selectors {
                 continue;
             }
             let within = group.map(|g| of.groups[g].selector.clone());
-            let own = self.own(names(model, free), within, making)?;
+            let names = names(model, free);
+            let mut name = task(&step.key_shape, &names);
+            if let Some(g) = group {
+                // The steps of a group have one key.
+                let mut steps = model.groups()[g].steps.iter();
+                let place = steps.position(|s| s.index() == at);
+                name += &format!(" step {}", place.unwrap_or(0));
+            }
+            let known = self.all.len();
+            let own = self.own(&name, names, within, making)?;
+            if own == known
+                && let Some(alternative) = making.gone(&name, &self.all[own].names)
+            {
+                self.is_gone(&step.name, &alternative);
+            }
             of.own.push(Some(own));
         }
         self.variants.push(of);
         Ok(())
     }
 
+    fn is_gone(&mut self, step: &str, alternative: &str) {
+        let calls = alternative.split(" & ");
+        let words = calls.map(|a| a.split(' ').next().unwrap_or_default());
+        self.gone.push(Gone {
+            step: step.to_string(),
+            algorithm: words.collect::<Vec<&str>>().join(" & "),
+        });
+    }
+
+    /// Decisions of earlier runs that do not hold, as what was decided on is no alternative here.
+    pub fn gone(&self) -> &[Gone] {
+        &self.gone
+    }
+
     /// The position of a selector like this, which is added if there is none.
     fn own(
         &mut self,
+        name: &str,
         names: Vec<String>,
         within: Option<Arc<GroupSelector>>,
         making: &Making<'_>,
     ) -> Result<usize, Unfit> {
-        let name = |s: &Option<Arc<GroupSelector>>| s.as_ref().map(|s| s.name().to_string());
-        let same = |o: &Own| o.names[..] == names[..] && name(&o.within) == name(&within);
+        let of = |s: &Option<Arc<GroupSelector>>| s.as_ref().map(|s| s.name().to_string());
+        let same = |o: &Own| {
+            let named = o.node.selector.name() == name && o.names[..] == names[..];
+            named && of(&o.within) == of(&within)
+        };
         if let Some(at) = self.all.iter().position(same) {
             return Ok(at);
         }
-        let node = Arc::new(making.of_alternatives(&names)?);
+        let node = Arc::new(making.of_alternatives(name, &names)?);
         let names = names.into();
         self.all.push(Own {
             node,
@@ -362,6 +468,20 @@ impl Selectors {
             within,
         });
         Ok(self.all.len() - 1)
+    }
+
+    /// Decisions for the first free alternative of every step of a variant, where something else than inferences of this
+    /// kind has decided so. Groups are not decided by that.
+    pub fn firsts(&self, variant: usize, key: impl Fn(usize) -> SelectionKey) -> Decisions {
+        let mut found = Decisions::new();
+        let steps = self.variants.get(variant).map(|of| &of.own[..]);
+        for (step, own) in steps.unwrap_or_default().iter().enumerate() {
+            if let Some(own) = own.map(|at| &self.all[at]) {
+                let (name, key) = (own.node.selector.name(), format!("{:?}", key(step)));
+                found.put(name, &key, &own.names[0], 0, Duration::ZERO);
+            }
+        }
+        found
     }
 
     /// A selector for a model of these variants, for [`crate::Model::set_selector`].
@@ -446,11 +566,6 @@ impl Selectors {
         of.map(|g| g.selector.medians(key)).unwrap_or_default()
     }
 
-    fn selectors(&self) -> impl Iterator<Item = &BestOf<SelectionKey, ()>> {
-        let own = self.all.iter().flat_map(|own| own.node.all());
-        own.chain(self.together.iter().map(|s| &**s))
-    }
-
     /// Whether every problem size that was met is decided. What a family or steps that run apart left open counts for
     /// nothing if they lost.
     pub fn are_decided(&self) -> bool {
@@ -470,31 +585,50 @@ impl Selectors {
         self.all.iter().all(decided) && self.together.iter().all(whole)
     }
 
-    /// Adds the decisions.
+    /// Adds the decisions. Of a step it is the alternative, whatever selectors are on the way to it: with others beside it
+    /// there may be no family to choose first.
     pub fn save(&self, into: &mut Decisions) {
-        self.selectors().for_each(|s| s.save(into));
+        for own in &self.all {
+            let (mut found, selector) = (Decisions::new(), &own.node.selector);
+            own.node.all().iter().for_each(|s| s.save(&mut found));
+            for key in selector.keys() {
+                let text = format!("{key:?}");
+                let mut decisions = found.of(selector.name());
+                let decision = decisions.find(|(known, _)| *known == text);
+                if let Some((_, d)) = decision
+                    && let Some(at) = own.node.saved(&key, &text, &found)
+                {
+                    into.put(selector.name(), &text, &own.names[at], d.samples, d.median);
+                }
+            }
+        }
+        self.together.iter().for_each(|s| s.save(into));
     }
 }
 
 /// Where a group's selector has its steps apart; the sets follow.
 const APART: usize = 0;
 
-/// What a group chooses among: to run apart, named by the free alternatives, and the sets.
+/// What a group chooses among: to run apart, and the sets.
 fn group_names(model: &CompiledModel, group: usize) -> Vec<String> {
     let group = &model.groups()[group];
     let steps = || group.steps.iter().map(|s| s.index());
     let all = |at: usize| &model.steps()[at].alternatives;
-    let free = steps().flat_map(|at| names(model, &all(at)[..model.free_alternatives(at)]));
-    let apart = format!("apart {}", free.collect::<Vec<String>>().join(", "));
     let set = |set: usize| {
         let of = |at| &all(at)[model.free_alternatives(at) + set];
         let names = steps().flat_map(|at| names(model, from_ref(of(at))));
         names.collect::<Vec<String>>().join(" & ")
     };
-    [apart]
+    ["apart".to_string()]
         .into_iter()
         .chain((0..group.sets).map(set))
         .collect()
+}
+
+/// The names of all alternatives of the steps of a group.
+fn all_names(model: &CompiledModel, group: &StepGroup) -> Vec<String> {
+    let steps = group.steps.iter().map(|s| &model.steps()[s.index()]);
+    steps.flat_map(|s| names(model, &s.alternatives)).collect()
 }
 
 /// The names of alternatives, which differ: the algorithms of their calls, and the hashes of their code.

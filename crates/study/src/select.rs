@@ -90,7 +90,7 @@ pub struct Exploring {
     /// What as many inferences of the best fixed choice take.
     pub run_best_ms: f64,
     /// Inferences after which the run has taken no longer than the best fixed choice; none if it
-    /// never comes to that.
+    /// never comes to that, or if the choice is the same.
     pub pays_after: Option<f64>,
     pub samples_ns: Vec<u64>,
 }
@@ -258,15 +258,20 @@ pub fn measure(
     let decided = decided(variants, selectors, threads);
     let layers = layers(variants, selectors, threads);
     let training = !compiled.states().is_empty();
-    let exploring = exploring(
+    let mut exploring = exploring(
         explored.own,
         explored.firsts[best],
         &explored.others[best],
         &own,
         &fixed[best],
     );
-    let run = |n: &usize| whole_run(*n, &exploring, &own, &fixed[best]);
     let pairs = decided.iter().zip(&choices[best].alternatives);
+    let differing = pairs.filter(|(a, b)| a != b).count();
+    if differing == 0 {
+        // What the medians differ by is noise.
+        exploring.pays_after = None;
+    }
+    let run = |n: &usize| whole_run(*n, &exploring, &own, &fixed[best]);
     Ok(Selection {
         model: compiled.name().to_string(),
         target: target.to_string(),
@@ -283,7 +288,7 @@ pub fn measure(
         online: own,
         fixed,
         best,
-        differing: pairs.filter(|(a, b)| a != b).count(),
+        differing,
         groups: equal_once(keyed_groups(variants, 0, selectors, threads)),
         layers,
         overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,

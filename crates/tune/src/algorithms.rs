@@ -4,7 +4,9 @@ use crate::Options;
 use crate::error::{Error, Result};
 use crate::source::Source;
 use ir::{Program, Target};
-use search::Space;
+use plan::Plan;
+use search::{Allowed, Space, name_for_people};
+use std::collections::BTreeSet;
 
 /// The space of a task's search, as the options say.
 pub fn searched(program: &Program, target: &Target, options: &Options, seed: u64) -> Space {
@@ -47,4 +49,45 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
     Err(Error::new(why).help(
         "`tasks MODEL --json` lists every task's; some need --accuracy relaxed or --space all",
     ))
+}
+
+/// Algorithms that a study asks of every model, though few have a layer for each.
+pub const OF_CONVOLUTIONS: [&str; 5] = ["im2row", "convgemm", "direct", "winograd2", "winograd4"];
+
+/// Refuses prefixes of alternatives with which no algorithm of any task begins. Those of convolutions are known even
+/// where a model has none.
+pub(crate) fn check_alternatives(
+    plan: &Plan,
+    target: &Target,
+    allowed: Allowed,
+    prefixes: &[String],
+) -> Result<()> {
+    let is_new = |p: &&String| !OF_CONVOLUTIONS.contains(&p.as_str());
+    if !prefixes.iter().any(|p| is_new(&p)) {
+        return Ok(());
+    }
+    let mut known = BTreeSet::from(OF_CONVOLUTIONS.map(String::from));
+    for t in &plan.tasks {
+        for s in search::space(&t.program, target, allowed).sketches {
+            known.insert(name_for_people(&t.program, &s.name));
+            known.insert(s.name);
+        }
+    }
+    let is_known = |p: &String| {
+        known
+            .iter()
+            .any(|k| !p.is_empty() && k.starts_with(p.as_str()))
+    };
+    let Some(prefix) = prefixes.iter().find(|p| !is_known(p)) else {
+        return Ok(());
+    };
+    let why = format!(
+        "no task of {} has an algorithm whose name begins with `{prefix}`",
+        plan.name
+    );
+    let names: Vec<String> = known.into_iter().collect();
+    Err(Error::new(why).help(format!(
+        "it has {}; some others need --accuracy relaxed or --space all",
+        names.join(", ")
+    )))
 }

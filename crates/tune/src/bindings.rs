@@ -86,6 +86,12 @@ impl<'a> Bindings<'a> {
         }
     }
 
+    /// The steps of the group that a step is in.
+    pub fn group_steps(&self, step: usize) -> Option<&'a [usize]> {
+        let mut all = self.stretched.saved.iter();
+        all.find(|s| s.steps.contains(&step)).map(|s| &s.steps[..])
+    }
+
     /// The group of a step that keeps columns or reads them, and what it calls then.
     pub fn of_group(
         &mut self,

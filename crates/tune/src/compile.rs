@@ -442,6 +442,19 @@ fn builder(plan: &Plan, target: &Target, pool: &Arc<Pool>) -> ModelBuilder {
     )
 }
 
+/// What the best alternative of steps depends on: the hash of their tasks, as the store has them.
+fn task_of(plan: &Plan, steps: impl Iterator<Item = usize>) -> [i64; 1] {
+    let keys: Vec<&str> = steps
+        .map(|at| &*plan.tasks[plan.steps[at].task].key)
+        .collect();
+    let key = match keys[..] {
+        [one] => one.to_string(),
+        _ => Task::key_of(&keys.join(" ")),
+    };
+    let hash = u64::from_str_radix(key.get(..16).unwrap_or(&key), 16);
+    [hash.expect("a key is a number in hex").cast_signed()]
+}
+
 /// The model of a plan whose constants have these values, by tensor.
 fn put_together<'k>(
     plan: &Plan,
@@ -470,12 +483,17 @@ fn put_together<'k>(
     let mut bindings = Bindings::new(plan, kernels, ids, stretched);
     let mut at = 0;
     while at < plan.steps.len() {
-        let (end, name, mut choices) = match bindings.stretch(at) {
-            Some(s) => {
-                let (name, choices) = bindings.of_stretch(s, &mut b)?;
-                (s.steps.end, name, choices)
-            }
-            None => (at + 1, plan.steps[at].name.clone(), bindings.of_step(at)),
+        let of_step = bindings.stretch(at);
+        let end = of_step.map_or(at + 1, |s| s.steps.end);
+        let group = bindings.group_steps(at);
+        // What is chosen together has one key.
+        let task = match &group {
+            Some(steps) => task_of(plan, steps.iter().copied()),
+            None => task_of(plan, at..end),
+        };
+        let (name, mut choices) = match of_step {
+            Some(s) => bindings.of_stretch(s, &mut b)?,
+            None => (plan.steps[at].name.clone(), bindings.of_step(at)),
         };
         let group = bindings.of_group(at, &mut b);
         let group = group.map(|(group, set)| {
@@ -484,8 +502,8 @@ fn put_together<'k>(
         });
         let choices: Vec<&[BoundKernel<'_>]> = choices.iter().map(|c| &**c).collect();
         match group {
-            Some(group) => b.add_member(group, &name, &[], &choices)?,
-            None => b.add_stretch(&name, &[], &choices)?,
+            Some(group) => b.add_member(group, &name, &task, &choices)?,
+            None => b.add_stretch(&name, &task, &choices)?,
         };
         for constant in last.iter().filter(|(_, last)| (at..end).contains(last)) {
             b.release(bindings.ids[constant.0.index()]);

@@ -1,6 +1,7 @@
 //! The kernels that a plan is compiled with: the best that the store knows of each task,
 //! or its default, or what reading it chooses.
 
+use crate::algorithms::check_alternatives;
 use crate::chooser::Chooser;
 use crate::compile::{Builders, Warning, defaults, named};
 use crate::error::Result;
@@ -98,6 +99,7 @@ pub fn kernels(
         stretches,
         derive_at_load: _,
     } = *from;
+    check_alternatives(plan, target, requirements.allowed(), algorithms)?;
     let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
     let room = if may_save { columns_bytes } else { 0 };
     let saved = keep_columns(plan, stretches, room);

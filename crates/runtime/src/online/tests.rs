@@ -19,7 +19,7 @@ fn node_with(names: &[&str], options: &Options) -> Node {
         options,
         known: None,
     };
-    making.of_alternatives(&names).unwrap()
+    making.of_alternatives("step", &names).unwrap()
 }
 
 fn key() -> SelectionKey {

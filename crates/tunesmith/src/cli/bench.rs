@@ -48,9 +48,10 @@ pub struct Args {
     pub pool: PoolArgs,
     #[arg(long, help = doc("select"), default_value = default("select"), value_parser = ["first", "online", "each"])]
     select: String,
-    /// Keep what is decided in this file, and start from it
+    /// Keep what --select online decides in this file, and start from it; further files, of other runs or shipped with the
+    /// model, say what this one does not
     #[arg(long, value_name = "FILE")]
-    decisions: Option<PathBuf>,
+    decisions: Vec<PathBuf>,
     /// Write the model without the alternatives that lost: a smaller file, and less memory when it runs
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -194,7 +195,7 @@ fn check(a: &Args) -> Result<()> {
             None => Ok(()),
         };
     }
-    if a.decisions.is_some() {
+    if !a.decisions.is_empty() {
         return refuse(
             "--decisions keeps what --select online or each decides",
             "add --select online",
@@ -361,8 +362,7 @@ impl Bench<'_> {
         let a = self.a;
         let pool = a.pool.pool(a.threads())?;
         let compiled = &self.variants.models()[at];
-        let file = |path: &Path| DecisionFile::new(path, compiled, a.threads());
-        let kept = a.decisions.as_deref().map(file);
+        let kept = DecisionFile::of_files(&a.decisions, compiled, a.threads());
         let each = a.select == "each";
         let measured =
             bench_online::measured(&self.variants, at, &pool, a.time, each, kept.as_ref())?;

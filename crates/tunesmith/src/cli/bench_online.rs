@@ -1,6 +1,7 @@
 //! `bench --select`: a model whose steps have alternatives, each fixed choice beside the choice that is made
 //! online.
 
+use super::model_args::say_gone;
 use super::screen;
 use super::table::Table;
 use crate::online::{DecisionFile, selectors};
@@ -32,7 +33,8 @@ pub struct OnlineSummary {
     /// The first alternatives of all steps; then, if each choice was asked for, all steps with one
     /// algorithm, as far as they have it.
     pub fixed: Vec<Fixed>,
-    /// Inferences after which exploring has paid, against the first alternatives; none if it does not.
+    /// Inferences after which exploring has paid, against the first alternatives; none if it does not, or if nothing
+    /// else was chosen.
     pub pays_after: Option<f64>,
     pub chosen: Vec<Chosen>,
     /// What steps that may run together decided: to run apart, or one of their sets.
@@ -97,6 +99,7 @@ pub fn measured(
         Some(kept) => kept.selectors(variants)?,
         None => selectors(variants, None)?,
     };
+    say_gone(&selectors);
     let mut online = Model::of(variants.clone(), pool.clone())?;
     online.select(at);
     online.set_selector(Some(selectors.online()));
@@ -121,6 +124,8 @@ pub fn measured(
     let own = taken.remove(0);
     let gain_ms = taken[0].median_ms() - own.median_ms();
     let lost_ms = exploring.as_secs_f64() * 1e3 - explored as f64 * taken[0].median_ms();
+    let chosen = chosen(&compiled, &selectors, at, pool.ctx().threads, variants);
+    let differs = chosen.iter().any(|c| c.alternative != 0);
     let of_choice = |(choice, l): (&FixedChoice, &Latencies)| Fixed {
         choice: match choice.algorithm.as_str() {
             "" => "first".to_string(),
@@ -138,10 +143,10 @@ pub fn measured(
         exploring_ms: exploring.as_secs_f64() * 1e3,
         median_ms: own.median_ms(),
         min_ms: own.min_ms(),
-        pays_after: (explored > 0 && gain_ms > 0.0)
+        pays_after: (explored > 0 && differs && gain_ms > 0.0)
             .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
         fixed: choices.iter().zip(&taken).map(of_choice).collect(),
-        chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
+        chosen,
         groups: groups(&selectors, at, pool.ctx().threads, variants),
     };
     Ok(Measured {
@@ -215,8 +220,13 @@ const ROWS: usize = 15;
 /// What was decided for each step, and what its alternatives took: a column for each algorithm, blank
 /// where a step does not have it. Neighbours with equal times are equal layers, which share them.
 fn steps_text(chosen: &[Chosen]) -> String {
+    let all = || chosen.iter().flat_map(|c| &c.alternatives);
+    // Known decisions have no times.
+    if all().all(|t| t.median_ms.is_none()) {
+        return known_text(chosen);
+    }
     let mut names: Vec<&str> = Vec::new();
-    for t in chosen.iter().flat_map(|c| &c.alternatives) {
+    for t in all() {
         if !names.contains(&&*t.algorithm) {
             names.push(&t.algorithm);
         }
@@ -260,6 +270,29 @@ fn steps_text(chosen: &[Chosen]) -> String {
     }
 }
 
+/// What was decided for each step before, and what it could choose among.
+fn known_text(chosen: &[Chosen]) -> String {
+    let mut t = Table::new(&["step", "chosen", "among"]);
+    let shown = if screen::is_wide() {
+        chosen.len()
+    } else {
+        ROWS
+    };
+    for c in chosen.iter().take(shown) {
+        let mut names: Vec<&str> = Vec::new();
+        for a in &c.alternatives {
+            if !names.contains(&&*a.algorithm) {
+                names.push(&a.algorithm);
+            }
+        }
+        t.row(vec![c.step.clone(), c.algorithm.clone(), names.join(", ")]);
+    }
+    match chosen.len().saturating_sub(shown) {
+        0 => t.text(),
+        n => format!("{}{n} more (--wide shows all)\n", t.text()),
+    }
+}
+
 /// The summary as people read it.
 pub fn text(s: &OnlineSummary) -> String {
     let mut t = Table::new(&["choice", "median ms", "min ms", "online gains"]);
@@ -286,6 +319,9 @@ pub fn text(s: &OnlineSummary) -> String {
     };
     let pays = match s.pays_after {
         Some(n) if s.explored > 0 => format!("; it pays after {n:.0} inferences"),
+        _ if s.decided && s.chosen.iter().all(|c| c.alternative == 0) => {
+            "; every step keeps its first alternative".to_string()
+        }
         _ => String::new(),
     };
     let groups = match s.groups.is_empty() {

@@ -15,7 +15,7 @@ use tune::Result;
 use tune::kernels::Origins;
 use tune::source::Source;
 
-/// Compare every step of a compiled model with the reference operators on what the step read
+/// Compile a model, or take its --artifact, and compare every step with the reference operators on what the step read
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm\n  tunesmith check mobilenet-v2 --target aarch64-neon"

@@ -1,5 +1,6 @@
 //! What `explain` says of steps with alternatives: which there are, which is decided, and what groups keep.
 
+use super::model_args::say_gone;
 use super::screen::{self, wrapped};
 use super::table::{Table, counted};
 use crate::explain::{OTHER, short_schedule};
@@ -72,7 +73,9 @@ pub fn decided(variants: &Variants, at: usize, threads: u32, file: &Path) -> Res
         return Err(Error::new(what).help("make it with bench FILE --select online --decisions"));
     }
     let key = |step: usize| variants.selection_key(at, step, threads);
-    Ok(kept.selectors(variants)?.decided(at, key))
+    let selectors = kept.selectors(variants)?;
+    say_gone(&selectors);
+    Ok(selectors.decided(at, key))
 }
 
 /// The alternatives of a model's steps; none if no step has several.

@@ -12,7 +12,7 @@ use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
-use runtime::Variants;
+use runtime::{Selectors, Variants};
 use search::{Accuracy, SpaceKind};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -412,6 +412,16 @@ fn say_once(text: &str) {
 pub fn warn(warnings: &[Warning]) {
     for w in warnings {
         say(&format!("warning: {w}"));
+    }
+}
+
+/// Says on standard error which decisions do not hold.
+pub fn say_gone(selectors: &Selectors) {
+    for gone in selectors.gone() {
+        say(&format!(
+            "warning: {}: `{}` was decided on, and this compiled model has no such kernel; the step decides anew",
+            gone.step, gone.algorithm
+        ));
     }
 }
 

@@ -1,7 +1,7 @@
 //! `run`: one inference of a compiled model on given inputs.
 
-use super::knobs::{default, doc, with_default};
-use super::model_args::{named_value, read_tensor};
+use super::knobs::{default, with_default};
+use super::model_args::{named_value, read_tensor, say_gone};
 use super::output::{ARRAY, Output, TRACE, names_folder};
 use super::parse::{parse_count, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
@@ -44,11 +44,14 @@ pub struct Args {
     /// Inferences on these inputs, one after the other
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count::<usize>)]
     repeat: usize,
-    #[arg(long, help = doc("select"), default_value = default("select"), value_parser = ["first", "online"])]
+    /// Which alternative of a step runs, in models that have several. first: the first one; online: alternatives are
+    /// tried while the model runs (--repeat), and the fastest is kept
+    #[arg(long, default_value = default("select"), value_parser = ["first", "online"])]
     select: String,
-    /// Keep what --select online decides in this file, and start from it
+    /// Keep what --select online decides in this file, and start from it; further files, of other runs or shipped with the
+    /// model, say what this one does not
     #[arg(long, value_name = "FILE")]
-    decisions: Option<PathBuf>,
+    decisions: Vec<PathBuf>,
     /// Also write one more inference, step by step, for a viewer of traces such as ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
@@ -320,13 +323,24 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             or_unknown(compiled.accuracy())
         ))?;
         if let Some(selectors) = &choosing {
-            super::print_line(match selectors.are_decided() {
-                true => "every step has decided among its alternatives",
-                false => "steps still try their alternatives: 34 inferences decide three of them",
-            })?;
+            super::print_line(&decided_text(a, selectors))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether all is decided; where not, what decides, as the times of a run are lost when it ends.
+fn decided_text(a: &Args, selectors: &Selectors) -> String {
+    if selectors.are_decided() {
+        return "every step has decided among its alternatives".into();
+    }
+    let file = a.decisions.first();
+    let file = file.map_or("FILE".into(), |f| f.display().to_string());
+    format!(
+        "steps still try their alternatives, and what was measured of them is lost now: give more --repeat, or decide by\n\
+         tunesmith bench {} --select online --decisions {file}",
+        a.artifact.display()
+    )
 }
 
 fn decision_file(a: &Args, model: &CompiledModel, threads: usize) -> Result<Option<DecisionFile>> {
@@ -336,12 +350,11 @@ fn decision_file(a: &Args, model: &CompiledModel, threads: usize) -> Result<Opti
                 .help("leave out --select online"),
         );
     }
-    if a.select == "first" && a.decisions.is_some() {
+    if a.select == "first" && !a.decisions.is_empty() {
         return Err(Error::new("--decisions keeps what --select online decides")
             .help("add --select online"));
     }
-    let path = a.decisions.as_deref();
-    Ok(path.map(|path| DecisionFile::new(path, model, threads)))
+    Ok(DecisionFile::of_files(&a.decisions, model, threads))
 }
 
 /// Has the model choose among alternatives, if it is asked to.
@@ -353,6 +366,7 @@ fn online(a: &Args, model: &mut Model, kept: Option<&DecisionFile>) -> Result<Op
         Some(kept) => kept.selectors(model.variants())?,
         None => selectors(model.variants(), None)?,
     };
+    say_gone(&selectors);
     model.set_selector(Some(selectors.online()));
     Ok(Some(selectors))
 }

@@ -15,6 +15,7 @@ use super::simulator_args::SimulatorArgs;
 use super::table::counted;
 use super::{signals, train_cold, tune_html, tune_reading, tune_report};
 use crate::compile::join;
+use crate::online::DecisionFile;
 use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
@@ -103,6 +104,9 @@ pub struct Args {
     keep_alternatives: usize,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-columns"), value_name = "MB", default_value = default("keep-columns"), value_parser = parse_megabytes)]
     keep_columns: u64,
+    /// With --keep-alternatives: write which kernels the comparison inside the model chose, for --select online
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
@@ -411,6 +415,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         runs => runs?,
     }
     check_measured(a)?;
+    if a.decisions.is_some() && a.keep_alternatives < 2 {
+        return Err(Error::new(
+            "--decisions are about models that keep several kernels for a step",
+        )
+        .help("add --keep-alternatives 3"));
+    }
     let mut options = options(a, begun, machine.cpus, target.threads())?;
     options.check()?;
     score(a, &mut options, machine, &target)?;
@@ -457,7 +467,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut reports = Vec::new();
     for (sources, out) in models.iter().zip(&outputs) {
         let own = tuned.by_ref().take(sources.len()).collect();
-        reports.extend(written(sources, own, out, key.as_ref())?);
+        reports.extend(written(a, sources, own, out, key.as_ref())?);
     }
     let reports: Vec<&Report> = reports.iter().collect();
     for disturbance in reports
@@ -466,6 +476,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .collect::<BTreeSet<_>>()
     {
         say(&format!("warning: {disturbance}"));
+    }
+    for report in reports.iter().filter(|_| a.decisions.is_some()) {
+        if let Some(why) = &report.in_model.skipped {
+            say(&format!(
+                "warning: {}: no decisions are written, as kernels were not compared inside the model: {why}",
+                report.model
+            ));
+        }
     }
     if let Some(page) = &page {
         page.write_bytes(tune_html::page(&reports).as_bytes())?;
@@ -480,6 +498,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 
 /// Writes the tuned variants of a model; their reports.
 fn written(
+    a: &Args,
     sources: &[Source],
     tuned: Vec<Tuned>,
     out: &Output,
@@ -501,6 +520,12 @@ fn written(
         "the records are in the store: `compile` with another --out FILE writes the same model";
     if let Some(variants) = variants {
         out.save(&variants, key).map_err(|e| e.help(help))?;
+        for (at, report) in reports.iter().enumerate() {
+            if let (Some(path), None) = (&a.decisions, &report.in_model.skipped) {
+                let file = DecisionFile::new(path, &variants.models()[at], report.threads as usize);
+                file.save_firsts(&variants, at, report.threads)?;
+            }
+        }
     }
     Ok(reports)
 }

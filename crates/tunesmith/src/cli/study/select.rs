@@ -268,6 +268,7 @@ fn costs(s: &Selection) -> String {
     };
     let pays = match e.pays_after {
         Some(n) => format!("exploring has paid after {n:.0} {unit}s"),
+        None if s.differing == 0 => "exploring has found nothing faster".to_string(),
         None => "exploring does not pay".to_string(),
     };
     let rates: Vec<String> = s
