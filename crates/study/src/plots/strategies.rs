@@ -50,7 +50,7 @@ fn drawn(curves: &Curves) -> Page {
         (&curves.answers, "answers"),
         (
             &curves.seconds,
-            "seconds of answers as recorded, and of the search itself here",
+            "% of the seconds that the shortest search of a table took",
         ),
     ];
     let costs = costs
@@ -105,7 +105,10 @@ fn of_costs(
         .label_style(("sans-serif", 12).into_font().color(&INK))
         .x_desc(what)
         .y_desc("least cost / optimum")
-        .x_label_formatter(&|v| format!("{v:.0}"))
+        .x_label_formatter(&|v| match last <= 1.0 {
+            true => format!("{:.0}", 100.0 * v),
+            false => format!("{v:.0}"),
+        })
         .y_label_formatter(&|v| format!("{v:.2}"))
         .draw()?;
     let height = |v: f64| v.ln() / most.ln();

@@ -193,7 +193,7 @@ pub fn run(a: &Args) -> Result<()> {
         "searches": finished.entries,
         "study": header,
         "summaries": summaries,
-        "curves": drawn,
+        "progress": drawn,
         "trimmed": trimmed,
     });
     if let Some(path) = &a.plot {
