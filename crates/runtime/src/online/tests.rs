@@ -175,3 +175,47 @@ fn a_family_whose_best_fails_is_compared_again() {
     assert!(n.fail(&key(), 2));
     assert_eq!(decide(&n, &microseconds, &mut calls), Some(0));
 }
+
+/// A decision names the kernel alone, so that it holds whether or not there is a family to choose first.
+#[test]
+fn a_known_kernel_is_decided_with_any_others_beside_it() {
+    let (options, text) = (Options::early(), format!("{:?}", key()));
+    let mut known = Decisions::new();
+    let time = Duration::from_micros(5);
+    known.put("step", &text, "winograd4.b 3", 4, time);
+    let known = Arc::new(known);
+    let making = Making {
+        options: &options,
+        known: Some(&known),
+    };
+    for (names, decided) in [
+        (&["direct 1", "winograd2.a 2", "winograd4.b 3"][..], Some(2)),
+        (&["direct 1", "winograd4.b 3"], Some(1)),
+        (&["winograd4.b 3", "winograd6.c 4", "im2row 5"], Some(0)),
+        // The code has changed.
+        (&["direct 1", "winograd4.b 4"], None),
+    ] {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_string()).collect();
+        let node = making.of_alternatives("step", &names).unwrap();
+        assert_eq!(node.decided(&key()), decided, "{names:?}");
+        let gone = making.gone("step", &names);
+        assert_eq!(gone.is_some(), decided.is_none(), "{names:?}");
+        let Some(at) = decided else {
+            continue;
+        };
+        // What starts decided is saved as it was.
+        assert_eq!(node.begin(&key(), &mut Vec::new()), at);
+        let own = Own {
+            node: Arc::new(node),
+            names: names.into(),
+            within: None,
+        };
+        let selectors = Selectors {
+            all: vec![own],
+            ..Selectors::default()
+        };
+        let mut saved = Decisions::new();
+        selectors.save(&mut saved);
+        assert_eq!(saved, *known);
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::model_args::say_gone;
 use super::screen;
-use super::table::Table;
+use super::table::{Table, counted};
 use crate::online::{DecisionFile, selectors};
 use runtime::{CompiledModel, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
@@ -329,10 +329,10 @@ pub fn text(s: &OnlineSummary) -> String {
         false => steps_text(&s.groups),
     };
     format!(
-        "{}{groups}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
+        "{}{groups}{}{}: up to {} alternatives to choose among\n{explored}{pays}\n",
         steps_text(&s.chosen),
         t.text(),
-        s.steps,
+        counted(s.steps as u32, "step"),
         s.alternatives,
     )
 }

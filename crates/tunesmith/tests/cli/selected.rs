@@ -312,3 +312,154 @@ fn a_study_of_several_targets_sets_their_winners_side_by_side() {
     let error = p.error(&study(&["--target", "x86-avx3"]));
     assert!(error.contains("there is no target `x86-avx3`"), "{error}");
 }
+
+const ONLINE: [&str; 7] = [
+    "--select",
+    "online",
+    "--time",
+    "0.2s",
+    "--threads",
+    "1",
+    "--decisions",
+];
+
+/// Compiles the convolution with its default and these algorithms.
+fn keep(p: &Sandbox, algorithms: &str, out: &str) {
+    let compile = ["compile", CONVOLUTION, "--defaults", "--threads", "1"];
+    p.ok(&[&compile[..], &["--alternatives", algorithms, "--out", out]].concat());
+}
+
+#[test]
+fn decisions_hold_for_other_alternatives_beside_the_chosen_one() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    keep(&p, "im2row,convgemm,winograd2,winograd4", "all.tsm");
+    let bench = |model: &str, files: &[&str]| {
+        let mut command = ["bench", model].to_vec();
+        command.extend(ONLINE);
+        let files = files.join(" --decisions ");
+        command.extend(files.split(' '));
+        p.json(&command)["online"].take()
+    };
+    let first = bench("all.tsm", &["d"]);
+    let chosen = first["chosen"][0]["algorithm"].as_str().unwrap();
+    assert!(first["explored"].as_u64() > Some(0), "{first}");
+    keep(&p, &format!("{chosen},im2row"), "less.tsm");
+    let second = bench("less.tsm", &["d"]);
+    assert_eq!(second["explored"], 0, "{second}");
+    assert_eq!(second["chosen"][0]["algorithm"], chosen);
+    // What a shipped file knows need not be tried, and is kept in the user's own.
+    let third = bench("all.tsm", &["own", "d"]);
+    assert_eq!(third["explored"], 0, "{third}");
+    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(read("own"), read("d"));
+
+    // Another code of the chosen algorithm.
+    let text = read("d");
+    let line = text.lines().find(|l| l.starts_with("decision")).unwrap();
+    let hash = line.split('\t').nth(3).unwrap().split(' ').nth(1).unwrap();
+    fs::write(
+        folder.path().join("gone"),
+        text.replace(hash, "0123456789abcdef"),
+    )
+    .unwrap();
+    let online = [&["bench", "all.tsm"][..], &ONLINE].concat();
+    let said = p.warnings(&[&online[..], &["gone"]].concat());
+    assert!(said.contains("has no such kernel"), "{said}");
+    assert_eq!(bench("all.tsm", &["gone"])["explored"], 0);
+    // The table of what is known has no columns of times.
+    let known = p.ok(&[&online[..], &["d"]].concat());
+    assert!(
+        known.contains("among") && !known.contains("im2row ms"),
+        "{known}"
+    );
+}
+
+#[test]
+fn what_holds_no_decisions_is_called_by_its_name_and_stays() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    keep(&p, "im2row", "m.tsm");
+    let online = [&["bench", "m.tsm"][..], &ONLINE].concat();
+    p.ok(&[&online[..], &["d"]].concat());
+    let text = fs::read_to_string(folder.path().join("d")).unwrap();
+    let old = text.replace("validator\tsteps\ttasks\n", "");
+    assert_ne!(old, text);
+    fs::write(folder.path().join("old"), old).unwrap();
+    fs::write(folder.path().join("bytes"), [0xff, 0xfe, 0, 1]).unwrap();
+    for (file, why) in [
+        ("m.tsm", "m.tsm is a compiled model"),
+        ("bytes", "bytes is no file of decisions"),
+        ("old", "written by an earlier version"),
+    ] {
+        let before = fs::read(folder.path().join(file)).unwrap();
+        let error = p.error(&[&online[..], &[file]].concat());
+        says(&error, &[why]);
+        assert!(!error.contains("delete"), "{error}");
+        assert!(fs::read(folder.path().join(file)).unwrap() == before);
+    }
+    let run = [
+        "run",
+        "m.tsm",
+        "--random",
+        "1",
+        "--threads",
+        "1",
+        "--select",
+        "online",
+    ];
+    let said = p.ok(&run);
+    says(&said, &["bench m.tsm --select online --decisions FILE"]);
+    for command in ["compile", "study select"] {
+        let words = command.split(' ').collect::<Vec<&str>>();
+        let more = [
+            CONVOLUTION,
+            "--threads",
+            "1",
+            "--alternatives",
+            "bogus,direct",
+        ];
+        let error = p.error(&[&words[..], &more].concat());
+        says(&error, &["begins with `bogus`", "convgemm,"]);
+    }
+}
+
+#[test]
+fn what_tuning_compared_inside_the_model_starts_decided() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let tune = [
+        "tune",
+        CONVOLUTION,
+        "--threads",
+        "1",
+        "--trials",
+        "40",
+        "--store",
+        "s.sqlite",
+    ];
+    let error = p.error(&[&tune[..], &["--decisions", "d"]].concat());
+    assert!(error.contains("--keep-alternatives"), "{error}");
+    let keep = [
+        "--keep-alternatives",
+        "3",
+        "--decisions",
+        "d",
+        "--out",
+        "t.tsm",
+    ];
+    let report = p.json(&[&tune[..], &keep].concat());
+    assert!(report["in_model"]["skipped"].is_null(), "{report}");
+    let online = [&["bench", "t.tsm"][..], &ONLINE, &["d"]].concat();
+    let online = p.json(&online)["online"].take();
+    assert_eq!(
+        (&online["explored"], &online["decided"]),
+        (&0.into(), &true.into()),
+        "{online}"
+    );
+    let chosen = online["chosen"].as_array().unwrap();
+    assert!(
+        !chosen.is_empty() && chosen.iter().all(|c| c["alternative"] == 0),
+        "{online}"
+    );
+}
