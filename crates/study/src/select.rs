@@ -554,7 +554,6 @@ fn overhead(
     })
 }
 
-/// Studies as they may come out, for tests of what shows them.
 #[cfg(test)]
 pub(crate) mod sample;
 

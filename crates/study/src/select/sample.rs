@@ -1,3 +1,5 @@
+//! Studies of choosing as they may come out, for tests of what shows them; their times are made up.
+
 use super::*;
 
 fn times_of(choice: &str) -> ChoiceTimes {

@@ -1,3 +1,5 @@
+//! Where trees are drawn: places, blanks, nested choices, and names.
+
 use super::*;
 use crate::select::sample::{layer, selection};
 
