@@ -213,9 +213,7 @@ pub fn tune_all_by(
         evaluator,
     };
     let mut run = start.run()?;
-    for goes_on_from in run.jobs.iter().filter_map(|j| j.goes_on_from.as_ref()) {
-        observer.note(&goes_on_from.to_string());
-    }
+    run.note_earlier(observer);
     options.enter(Stage::Search);
     run.search(Some(&mut builders), observer)?;
     let mut tuned = Vec::new();

@@ -6,6 +6,7 @@ use crate::energy::Energy;
 use crate::funnel::{FunnelStage, funnel};
 use crate::latency;
 use crate::layouts::Layouts;
+use crate::observer::Observer;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
 use crate::quality::ModelQuality;
@@ -77,6 +78,15 @@ pub struct GoesOnFrom {
     pub run: String,
     /// Candidates that it, and those before it, have answers of.
     pub trials: u64,
+}
+
+impl GoesOnFrom {
+    /// The last of these runs, unless no search has an answer of it.
+    pub(crate) fn of(runs: &[String], searches: &[Search]) -> Option<GoesOnFrom> {
+        let trials: u64 = searches.iter().map(|s| s.before.trials).sum();
+        let run = runs.last().filter(|_| trials > 0)?.clone();
+        Some(GoesOnFrom { run, trials })
+    }
 }
 
 impl fmt::Display for GoesOnFrom {
@@ -281,14 +291,8 @@ impl Run<'_> {
         in_model: InModelTotal,
     ) -> Report {
         let of = &self.jobs[job];
-        let own = |t: &TaskSearch| self.searches[t.search].run_id == of.run_id;
-        let of_run = of.searches.iter().filter(|t| own(t));
-        // What was tried for a model before is not counted again. What all tuners of a model tried counts.
         let several = self.options.tuners.len() > 1;
-        let searches: Vec<&Search> = match several {
-            true => self.searches.iter().collect(),
-            false => of_run.map(|t| &self.searches[t.search]).collect(),
-        };
+        let searches = self.counted(job);
         let target = of.making.target;
         let peak = of.peak_gflops;
         let summary = |(t, task): (&TaskSearch, &Task)| {
@@ -359,6 +363,23 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    /// Says what the run goes on from.
+    pub(crate) fn note_earlier(&self, observer: &mut dyn Observer) {
+        let earlier = self.jobs.iter().filter_map(|j| j.goes_on_from.as_ref());
+        earlier.for_each(|e| observer.note(&e.to_string()));
+    }
+
+    /// The searches whose candidates a model's report counts. What was tried for a model before is not counted again, and
+    /// what all tuners of a model tried counts.
+    fn counted(&self, job: usize) -> Vec<&Search> {
+        if self.options.tuners.len() > 1 {
+            return self.searches.iter().collect();
+        }
+        let of = &self.jobs[job];
+        let all = of.searches.iter().map(|t| &self.searches[t.search]);
+        all.filter(|s| s.run_id == of.run_id).collect()
+    }
+
     /// How the survey of a model went, or that of each of its tuners; nothing under other budgets.
     fn survey_of(&self, job: usize) -> Vec<Surveyed> {
         match (self.options.tuners.is_empty(), self.epochs.is_empty()) {

@@ -272,12 +272,7 @@ impl<'a> Start<'a> {
             earlier: &earlier.runs,
         };
         let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
-        let answered: u64 = new.iter().map(|s| s.before.trials).sum();
-        let last = earlier.runs.last().filter(|_| answered > 0);
-        let goes_on_from = last.map(|last| GoesOnFrom {
-            run: last.clone(),
-            trials: answered,
-        });
+        let goes_on_from = GoesOnFrom::of(&earlier.runs, &new);
         let first = run.searches.len();
         for (of_task, seeds) in searches.iter().zip(&model.seeds) {
             let at = of_task.search.checked_sub(first);
