@@ -242,18 +242,15 @@ pub fn measure(
     let batch = images(&online);
     let own = times("online", choices[0].steps, taken.remove(0), batch);
     let named = |(c, l): (&FixedChoice, Latencies)| {
-        let name = if c.algorithm.is_empty() {
-            "first"
-        } else {
-            &c.algorithm
+        let name = match c.algorithm.as_str() {
+            "" => "first",
+            name => name,
         };
         times(name, c.steps, l, batch)
     };
     let fixed: Vec<ChoiceTimes> = choices.iter().zip(taken).map(named).collect();
-    let medians = fixed.iter().map(|f| f.median_ms).enumerate();
-    let best = medians
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .map_or(0, |b| b.0);
+    let by_median = |a: &usize, b: &usize| fixed[*a].median_ms.total_cmp(&fixed[*b].median_ms);
+    let best = (0..fixed.len()).min_by(by_median).unwrap_or(0);
     let threads = pool.ctx().threads;
     let decided = decided(variants, selectors, threads);
     let layers = layers(variants, selectors, threads);

@@ -331,7 +331,7 @@ impl Args {
     }
 }
 
-/// Refuses what only a run that measures nothing heeds, and times where scores are no times.
+/// Refuses what only a run that measures nothing heeds, times where scores are no times, and decisions about nothing.
 fn check_measured(a: &Args) -> Result<()> {
     if a.evaluate != TIMED && !a.wanted.is_empty() {
         let why = format!(
@@ -339,6 +339,12 @@ fn check_measured(a: &Args) -> Result<()> {
             a.evaluate
         );
         return Err(Error::new(why).help("leave --wanted out, or tune by measurement"));
+    }
+    if a.decisions.is_some() && a.keep_alternatives < 2 {
+        return Err(Error::new(
+            "--decisions are about models that keep several kernels for a step",
+        )
+        .help("add --keep-alternatives 3"));
     }
     for name in ["export-top", "export-to"] {
         if a.given.iter().any(|g| g == name) {
@@ -415,12 +421,6 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         runs => runs?,
     }
     check_measured(a)?;
-    if a.decisions.is_some() && a.keep_alternatives < 2 {
-        return Err(Error::new(
-            "--decisions are about models that keep several kernels for a step",
-        )
-        .help("add --keep-alternatives 3"));
-    }
     let mut options = options(a, begun, machine.cpus, target.threads())?;
     options.check()?;
     score(a, &mut options, machine, &target)?;
@@ -470,11 +470,22 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         reports.extend(written(a, sources, own, out, key.as_ref())?);
     }
     let reports: Vec<&Report> = reports.iter().collect();
-    for disturbance in reports
-        .iter()
-        .flat_map(|r| &r.disturbances)
-        .collect::<BTreeSet<_>>()
-    {
+    warn_of(a, &reports);
+    if let Some(page) = &page {
+        page.write_bytes(tune_html::page(&reports).as_bytes())?;
+    }
+    match (&reports[..], a.json) {
+        ([report], true) => super::print_json(report)?,
+        (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
+        (reports, false) => reports.iter().try_for_each(|r| tune_report::print(r))?,
+    }
+    Ok(watched.exit_code())
+}
+
+/// Says what disturbed the run, and which decisions it could not make.
+fn warn_of(a: &Args, reports: &[&Report]) {
+    let disturbances = reports.iter().flat_map(|r| &r.disturbances);
+    for disturbance in disturbances.collect::<BTreeSet<_>>() {
         say(&format!("warning: {disturbance}"));
     }
     for report in reports.iter().filter(|_| a.decisions.is_some()) {
@@ -485,15 +496,6 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             ));
         }
     }
-    if let Some(page) = &page {
-        page.write_bytes(tune_html::page(&reports).as_bytes())?;
-    }
-    match (&reports[..], a.json) {
-        ([report], true) => super::print_json(report)?,
-        (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
-        (reports, false) => reports.iter().try_for_each(|r| tune_report::print(r))?,
-    }
-    Ok(watched.exit_code())
 }
 
 /// Writes the tuned variants of a model; their reports.
