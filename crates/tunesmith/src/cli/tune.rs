@@ -17,7 +17,7 @@ use crate::compile::join;
 use crate::online::DecisionFile;
 use ir::Target;
 use measure::{Constants, Policy};
-use runtime::SigningKey;
+use runtime::{SigningKey, Variants};
 use search::SurveyRule;
 use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
@@ -345,6 +345,12 @@ fn check_measured(a: &Args) -> Result<()> {
                 .help(format!("`tunesmith tasks` and `records` list what was measured; --{name} is for --evaluate static and a target that does not run here")));
         }
     }
+    if a.decisions.is_some() && a.keep_alternatives < 2 {
+        return Err(Error::new(
+            "--decisions are about models that keep several kernels for a step",
+        )
+        .help("add --keep-alternatives 3"));
+    }
     Ok(())
 }
 
@@ -385,12 +391,6 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         runs => runs?,
     }
     check_measured(a)?;
-    if a.decisions.is_some() && a.keep_alternatives < 2 {
-        return Err(Error::new(
-            "--decisions are about models that keep several kernels for a step",
-        )
-        .help("add --keep-alternatives 3"));
-    }
     let mut options = options(a, begun, machine.cpus, target.threads())?;
     options.check()?;
     score(a, &mut options, machine, &target)?;
@@ -446,14 +446,6 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     {
         say(&format!("warning: {disturbance}"));
     }
-    for report in reports.iter().filter(|_| a.decisions.is_some()) {
-        if let Some(why) = &report.in_model.skipped {
-            say(&format!(
-                "warning: {}: no decisions are written, as kernels were not compared inside the model: {why}",
-                report.model
-            ));
-        }
-    }
     if let Some(page) = &page {
         page.write_bytes(tune_html::page(&reports).as_bytes())?;
     }
@@ -489,12 +481,26 @@ fn written(
         "the records are in the store: `compile` with another --out FILE writes the same model";
     if let Some(variants) = variants {
         out.save(&variants, key).map_err(|e| e.help(help))?;
-        for (at, report) in reports.iter().enumerate() {
-            if let (Some(path), None) = (&a.decisions, &report.in_model.skipped) {
-                let file = DecisionFile::new(path, &variants.models()[at], report.threads as usize);
-                file.save_firsts(&variants, at, report.threads)?;
-            }
+        if let Some(path) = &a.decisions {
+            decided(path, &variants, &reports)?;
         }
     }
     Ok(reports)
+}
+
+/// Writes what the comparison inside the model chose for each variant.
+fn decided(path: &Path, variants: &Variants, reports: &[Report]) -> Result<()> {
+    for (at, report) in reports.iter().enumerate() {
+        if let Some(why) = &report.in_model.skipped {
+            say(&format!(
+                "warning: {}: no decisions are written, as kernels were not compared inside the model: {why}",
+                report.model
+            ));
+            continue;
+        }
+        let threads = report.threads;
+        let file = DecisionFile::new(path, &variants.models()[at], threads as usize);
+        file.save_firsts(variants, at, threads)?;
+    }
+    Ok(())
 }
