@@ -1,10 +1,11 @@
-//! Predicted cost: what a point costs before anything is measured.
+//! Predicted cost: what a point costs before it is measured.
 //!
-//! The default of a program is the point of the least predicted cost; a study says how
-//! well predictions rank measured times.
+//! Whatever predicts is a [`CostModel`]: rules by the register tile ([`Analytic`]), models of answers
+//! ([`crate::LearnedCosts`]), and what is read of code, by `tune`.
 
 use crate::space::{Point, Sketch, Space};
 use ir::{Program, Target};
+use std::borrow::Cow;
 
 /// What points are predicted of.
 #[derive(Clone, Copy)]
@@ -14,36 +15,68 @@ pub struct Subject<'a> {
     pub space: &'a Space,
 }
 
-/// Predicts the costs of points, so that points of one program can be compared.
-pub trait CostModel {
-    /// Of each point the predicted cost of one call, lower is better; `None` where the model
-    /// knows nothing of the sketch.
-    fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>>;
+/// A point whose cost is asked for, with what builders read of its code. `R` is `()` for models that take
+/// points alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a, R = ()> {
+    pub point: &'a Point,
+    /// None where nothing was read.
+    pub read: Option<&'a R>,
+}
+
+impl<'a> Asked<'a> {
+    /// Points of which nothing has to be read.
+    pub fn all(points: &'a [Point]) -> Vec<Asked<'a>> {
+        let one = |point| Asked { point, read: None };
+        points.iter().map(one).collect()
+    }
+}
+
+/// The predicted cost of one call, or why the model knows none. Costs of one model order the points of its task: lower is
+/// better.
+pub type Predicted = Result<f64, Cow<'static, str>>;
+
+/// Predicts the costs of points of one task, so that these can be compared. A model that learned is saved and loaded by [`learn::save`] and
+/// [`learn::load`], or learns anew from the records of a store.
+pub trait CostModel<R = ()> {
+    /// One prediction for each point, in their order.
+    fn predict(&self, asked: &[Asked<'_, R>]) -> Vec<Predicted>;
+
+    /// Takes what a point costs; none if it failed. Models that do not learn leave it.
+    fn tell(&mut self, _point: &Point, _cost: Option<f64>) {}
 }
 
 /// Knows the sketches of rules: the rates of a core's units and of its caches, applied to
 /// what the loops of the register tile load and move. Its costs are cycles of all threads together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Analytic;
+#[derive(Clone, Copy)]
+pub struct Analytic<'a>(pub Subject<'a>);
 
-impl CostModel for Analytic {
-    fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>> {
-        let one = |point: &Point| {
-            let tile = subject.space.sketches[point.sketch].tile.as_ref()?;
-            let decisions = subject.space.decisions(point);
-            Some(tile.cycles(|part| decisions[part.decision].value[part.part]))
+impl CostModel for Analytic<'_> {
+    fn predict(&self, asked: &[Asked<'_>]) -> Vec<Predicted> {
+        let Analytic(Subject { space, .. }) = self;
+        let one = |asked: &Asked<'_>| {
+            let tile = space.sketches[asked.point.sketch].tile.as_ref();
+            let tile = tile.ok_or("no rule wrote the sketch")?;
+            let decisions = space.decisions(asked.point);
+            Ok(tile.cycles(|part| decisions[part.decision].value[part.part]))
         };
-        points.iter().map(one).collect()
+        asked.iter().map(one).collect()
     }
 }
 
 /// Of about equal costs the first counts: a share by which another has to be less.
 pub(crate) const ALIKE: f64 = 0.02;
 
-/// The sketches, first the one whose default is predicted to cost least: less by the share
+/// Makes a model for what its points are of.
+pub(crate) type ModelFor = dyn for<'a> Fn(Subject<'a>) -> Box<dyn CostModel + 'a>;
+
+/// Rules rank their sketches by the register tile.
+pub(crate) const BY_TILE: &ModelFor = &|subject| Box::new(Analytic(subject));
+
+/// The sketches, first the one whose default `model` predicts to cost least: less by the share
 /// `by` than those before it.
 pub(crate) fn cheapest_first(
-    model: &dyn CostModel,
+    model: &ModelFor,
     program: &Program,
     target: &Target,
     sketches: Vec<Sketch>,
@@ -60,10 +93,10 @@ pub(crate) fn cheapest_first(
         target,
         space: &space,
     };
-    let costs = model.predict(&subject, &points);
+    let costs = model(subject).predict(&Asked::all(&points));
     let (mut first, mut least) = (0, f64::INFINITY);
     for (at, cost) in costs.into_iter().enumerate() {
-        if let Some(cost) = cost.filter(|c| *c < least * (1.0 - by)) {
+        if let Some(cost) = cost.ok().filter(|c| *c < least * (1.0 - by)) {
             (first, least) = (at, cost);
         }
     }
@@ -78,12 +111,16 @@ mod tests {
     use super::*;
 
     /// Costs what the sketch is called.
-    struct Named;
+    struct Named<'a>(Subject<'a>);
 
-    impl CostModel for Named {
-        fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>> {
-            let name = |p: &Point| subject.space.sketches[p.sketch].name.parse().ok();
-            points.iter().map(name).collect()
+    impl CostModel for Named<'_> {
+        fn predict(&self, asked: &[Asked<'_>]) -> Vec<Predicted> {
+            let Named(Subject { space, .. }) = self;
+            let name = |a: &Asked<'_>| {
+                let cost = space.sketches[a.point.sketch].name.parse();
+                cost.map_err(|_| "its name is no number".into())
+            };
+            asked.iter().map(name).collect()
         }
     }
 
@@ -94,7 +131,8 @@ mod tests {
             let sketches = names.iter().map(sketch).collect();
             let program = ir::text::parse("program empty {\n}\n").unwrap();
             let target = Target::generic(ir::Isa::X86Avx2);
-            let sorted = cheapest_first(&Named, &program, &target, sketches, ALIKE);
+            let sorted =
+                cheapest_first(&|s| Box::new(Named(s)), &program, &target, sketches, ALIKE);
             sorted.into_iter().map(|s| s.name).collect()
         };
         assert_eq!(order(&["5", "4", "3", "6"]), ["3", "5", "4", "6"]);

@@ -28,13 +28,14 @@ pub use budget::{
     untried,
 };
 pub use context::{Context, Forecast, ReadColumns, SimilarTask, Told};
-pub use cost::{Analytic, CostModel, Subject};
+pub use cost::{Analytic, Asked, CostModel, Predicted, Subject};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
 pub use label::{Label, Labelled, label};
 pub use rules::{name_for_people, text as rules_text};
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{
-    Evolutionary, Learned, MakeStrategy, Random, STRATEGIES, Strategy, strategy, strategy_names,
+    Evolutionary, Learned, LearnedCosts, MakeStrategy, Random, STRATEGIES, Strategy, strategy,
+    strategy_names,
 };
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

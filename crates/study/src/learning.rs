@@ -8,7 +8,9 @@ use learn::{spearman, top_recall};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use search::{Analytic, Context, CostModel, Learned, Point, SimilarTask, Subject};
+use search::{
+    Analytic, Asked, Context, CostModel, Learned, LearnedCosts, Point, SimilarTask, Subject,
+};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -155,10 +157,7 @@ fn ranking(
         .fold(0.0, f64::max);
     let costs: Vec<f64> = rest.iter().map(|i| own.costs[*i].min(slowest)).collect();
     let predicted: Vec<f64> = match given {
-        None => {
-            let costs = Analytic.predict(&own.subject(), &points);
-            costs.into_iter().map(|c| c.unwrap_or(f64::MAX)).collect()
-        }
+        None => costs_of(&Analytic(own.subject()), &points),
         Some(g) => {
             let read = |s: &Subject<'_>, p: &[Point]| {
                 let of = t.similar.iter().find(|o| std::ptr::eq(&o.space, s.space));
@@ -173,19 +172,25 @@ fn ranking(
                 columns: if g.loops { Some(&read) } else { None },
                 look_up_similar: &|| similar,
             };
-            let mut model = Learned::new(seed);
+            let mut learned = Learned::new(seed);
+            let mut model = LearnedCosts {
+                learned: &mut learned,
+                context: &context,
+            };
             for i in &first[..g.own] {
-                model.add(&own.points[*i], Some(own.costs[*i]));
+                model.tell(&own.points[*i], Some(own.costs[*i]));
             }
-            model.update(&context);
-            model
-                .judged(&context, &points)
-                .into_iter()
-                .map(|s| -s)
-                .collect()
+            model.update();
+            costs_of(&model, &points)
         }
     };
     judged(t, &predicted, &costs)
+}
+
+/// Points without a prediction come last.
+fn costs_of(model: &dyn CostModel, points: &[Point]) -> Vec<f64> {
+    let costs = model.predict(&Asked::all(points)).into_iter();
+    costs.map(|c| c.unwrap_or(f64::MAX)).collect()
 }
 
 fn judged(t: &Answered, predicted: &[f64], costs: &[f64]) -> Ranking {

@@ -13,11 +13,10 @@ use learn::{kendall, spearman, top_ratio, top_recall};
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
 use runtime::BuiltKernel;
-use search::{Allowed, Analytic, Candidate, CostModel, Subject};
+use search::{Allowed, Analytic, Asked, Candidate, CostModel, Subject};
 use serde::Serialize;
 use simulate::Statistics;
 use std::collections::BTreeMap;
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Outcome;
@@ -231,14 +230,15 @@ impl Points<'_> {
             true => self.times(&field)?,
             false => vec![(None, None); field.built.len()],
         };
-        let subject = Subject {
+        let analytic = Analytic(Subject {
             program: &task.program,
             target: self.target,
             space: &field.space,
-        };
+        });
         let analytic = |d: &Drawn| {
-            let of = |p| Analytic.predict(&subject, from_ref(p)).pop().flatten();
-            d.point.as_ref().and_then(of)
+            let point = d.point.as_ref()?;
+            let cost = analytic.predict(&[Asked { point, read: None }]).pop()?;
+            cost.ok()
         };
         let point = |(i, (ns, failed)): (usize, (Option<u64>, Option<&'static str>))| {
             let drawn = &field.drawn[i];

@@ -21,7 +21,7 @@ use crate::{Options, StopRule};
 use analysis::Score;
 use ir::Target;
 use plan::Plan;
-use search::{Candidate, Point};
+use search::{Candidate, CostModel, Point};
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -245,20 +245,29 @@ impl<'a> Chooser<'a> {
                 from_memory: from_memory(s.rotate_bytes, self.target),
             })
         });
-        let ratio = |r: &Ranked| match learned {
-            true => (read.as_ref()?).time_ratio(&r.trial.point, r.trial.read.as_ref()?),
-            false => Some(r.cost / default?.cost),
+        let asked: Vec<_> = s.best.iter().map(|r| r.trial.asked()).collect();
+        let ratios: Vec<Option<f64>> = match (learned, &read) {
+            (true, Some(read)) => {
+                let predicted = read.predict(&asked).into_iter();
+                predicted.map(|p| p.ok()).collect()
+            }
+            (true, None) => vec![None; s.best.len()],
+            (false, _) => {
+                let ratio = |r: &Ranked| Some(r.cost / default?.cost);
+                s.best.iter().map(ratio).collect()
+            }
         };
         // What was not replayed is no candidate.
-        let scored = |r: &Ranked| {
+        let scored = |(r, time_ratio): (&Ranked, Option<f64>)| {
             Some(Scored {
                 point: r.trial.point.clone(),
                 candidate: r.trial.candidate.clone()?,
                 score: r.cost,
-                time_ratio: ratio(r),
+                time_ratio,
             })
         };
-        let mut all: Vec<Scored> = s.best.iter().filter_map(scored).collect();
+        let ranked = s.best.iter().zip(ratios);
+        let mut all: Vec<Scored> = ranked.filter_map(scored).collect();
         let key = |s: &Scored| s.time_ratio.unwrap_or(f64::INFINITY);
         all.sort_by(|a, b| key(a).total_cmp(&key(b)));
         all

@@ -1,14 +1,14 @@
-//! The prediction that whatever ranks candidates by reading ranks them by.
+//! The models of costs ([`CostModel`]) that whatever ranks candidates by reading asks.
 //!
-//! Where trees know the time of a candidate over the default's ([`crate::time_ratio`]), it is that ratio. Elsewhere it is a score. Which one
-//! holds is a property of the scorer and the target, so all candidates of a task have the same.
+//! Where trees know the time of a candidate over the default's ([`crate::time_ratio`]), it is that ratio ([`DefaultRead`]). Elsewhere it is
+//! a score ([`Scores`]). Which one holds is a property of the scorer and the target, so all candidates of a task have the same.
 
-use crate::scorer::Scorer;
+use crate::scorer::{Scorer, Seen};
 use crate::time_ratio::{knows, time_ratio};
 use analysis::Score;
 use build::Read;
 use ir::{Program, Target};
-use search::{Candidate, Point, Space};
+use search::{Asked, Candidate, CostModel, Point, Predicted, Space};
 use std::sync::Arc;
 
 /// The default of a task as it was read: what its other candidates are compared with.
@@ -20,15 +20,47 @@ pub struct DefaultRead {
     pub from_memory: bool,
 }
 
-impl DefaultRead {
-    /// The predicted time of a candidate over the default's. None if no machine code was read of one of them.
-    pub fn time_ratio(&self, point: &Point, read: &Read) -> Option<f64> {
-        time_ratio(
-            &read.features,
-            &self.read.features,
-            self.from_memory,
-            point.sketch == self.sketch,
-        )
+/// Why a candidate has no prediction.
+const NOT_READ: &str = "the builder read nothing";
+
+impl CostModel<Read> for DefaultRead {
+    /// The predicted times over the default's.
+    fn predict(&self, asked: &[Asked<'_, Read>]) -> Vec<Predicted> {
+        let one = |asked: &Asked<'_, Read>| {
+            let ratio = time_ratio(
+                &asked.read.ok_or(NOT_READ)?.features,
+                &self.read.features,
+                self.from_memory,
+                asked.point.sketch == self.sketch,
+            );
+            Ok(ratio.ok_or("no machine code was read")?)
+        };
+        asked.iter().map(one).collect()
+    }
+}
+
+/// The scores of one task's candidates.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores<'a> {
+    pub scorer: &'a Scorer,
+    /// The name of the task's program.
+    pub kind: &'a str,
+    /// Whether kernels find their constants in memory.
+    pub from_memory: bool,
+    /// Candidates that predictors compare others with.
+    pub seen: &'a Seen,
+}
+
+impl CostModel<Read> for Scores<'_> {
+    fn predict(&self, asked: &[Asked<'_, Read>]) -> Vec<Predicted> {
+        let one = |asked: &Asked<'_, Read>| {
+            let read = asked.read.ok_or(NOT_READ)?;
+            let score = self
+                .scorer
+                .score(read, self.kind, self.from_memory, self.seen);
+            Ok(score?)
+        };
+        asked.iter().map(one).collect()
     }
 }
 

@@ -267,7 +267,7 @@ impl Scorer {
     ///
     /// # Errors
     /// Why the candidate has no score.
-    pub fn score(
+    pub(crate) fn score(
         &self,
         read: &Read,
         kind: &str,

@@ -3,7 +3,7 @@
 use build::Read;
 use measure::{PartTimes, Spent};
 use runtime::BuiltKernel;
-use search::{Candidate, Point};
+use search::{Asked, Candidate, Point};
 use std::sync::Arc;
 use store::Outcome;
 
@@ -62,6 +62,14 @@ impl Trial {
             audited: None,
             asking: Spent::default(),
             building: Spent::default(),
+        }
+    }
+
+    /// What models of costs are asked about it.
+    pub fn asked(&self) -> Asked<'_, Read> {
+        Asked {
+            point: &self.point,
+            read: self.read.as_deref(),
         }
     }
 }

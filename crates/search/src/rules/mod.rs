@@ -22,7 +22,7 @@ mod tile;
 mod window;
 
 use crate::analysis::{Access, Reduction};
-use crate::cost::{ALIKE, Analytic, cheapest_first};
+use crate::cost::{ALIKE, BY_TILE, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
 use crate::space::Sketch;
@@ -147,13 +147,13 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             });
         }
         if ranked {
-            own.sketches = cheapest_first(&Analytic, program, &whole, own.sketches, ALIKE);
+            own.sketches = cheapest_first(BY_TILE, program, &whole, own.sketches, ALIKE);
         }
         all_copies.extend(own);
     }
     if ranked {
         let sketches = std::mem::take(&mut all_copies.sketches);
-        all_copies.sketches = cheapest_first(&Analytic, program, &whole, sketches, COPIES);
+        all_copies.sketches = cheapest_first(BY_TILE, program, &whole, sketches, COPIES);
     }
     found.extend(all_copies);
 }

@@ -1,7 +1,7 @@
 //! Points as rows of numbers, for models that learn from answers.
 
 use crate::context::{Context, SimilarTask};
-use crate::cost::{Analytic, CostModel};
+use crate::cost::{Analytic, Asked, CostModel, Subject};
 use crate::space::{Point, Space};
 use schedule::Decision;
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Encoder {
             };
             space.sketches.iter().position(alike)
         };
-        let costs = Analytic.predict(&other.subject(), &other.points);
+        let costs = by_rules(other.subject(), &other.points);
         let pairs = other.points.iter().zip(costs);
         let one = |(p, cost): (&Point, Option<f64>)| {
             let decisions = &other.space.sketches[p.sketch].decisions;
@@ -95,7 +95,12 @@ impl Encoder {
 /// The costs that rules predict; none of other sketches, and none where there is no program.
 pub fn predicted(context: &Context<'_>, points: &[Point]) -> Vec<Option<f64>> {
     match context.subject() {
-        Some(subject) => Analytic.predict(&subject, points),
+        Some(subject) => by_rules(subject, points),
         None => vec![None; points.len()],
     }
+}
+
+fn by_rules(subject: Subject<'_>, points: &[Point]) -> Vec<Option<f64>> {
+    let costs = Analytic(subject).predict(&Asked::all(points));
+    costs.into_iter().map(Result::ok).collect()
 }

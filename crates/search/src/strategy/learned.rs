@@ -10,6 +10,7 @@
 
 use super::encoder::Encoder;
 use crate::context::{Context, Forecast};
+use crate::cost::{Asked, CostModel, Predicted};
 use crate::space::Point;
 use learn::{EarlyStop, Examples, Objective, TreeSettings, Trees, spearman};
 use std::collections::HashMap;
@@ -278,6 +279,34 @@ impl Learned {
             .unzip();
         let rows = encoder.rows(context, &points);
         (encoder, rows, costs)
+    }
+}
+
+/// What answers of a task say of its other points. Costs are negative throughputs over the best one.
+pub struct LearnedCosts<'a> {
+    pub learned: &'a mut Learned,
+    pub context: &'a Context<'a>,
+}
+
+impl LearnedCosts<'_> {
+    /// Learns what was told, if that is much more than was learnt before.
+    pub fn update(&mut self) {
+        self.learned.update(self.context);
+    }
+}
+
+impl CostModel for LearnedCosts<'_> {
+    fn predict(&self, asked: &[Asked<'_>]) -> Vec<Predicted> {
+        if self.learned.models.is_none() {
+            return vec![Err("too few answers to learn from".into()); asked.len()];
+        }
+        let points: Vec<Point> = asked.iter().map(|a| a.point.clone()).collect();
+        let throughputs = self.learned.judged(self.context, &points);
+        throughputs.into_iter().map(|t| Ok(-t)).collect()
+    }
+
+    fn tell(&mut self, point: &Point, cost: Option<f64>) {
+        self.learned.add(point, cost);
     }
 }
 

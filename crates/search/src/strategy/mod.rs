@@ -24,7 +24,7 @@ pub use evolutionary::Evolutionary;
 pub use funnel::Funnel;
 pub use genetic::Genetic;
 pub use grid::Grid;
-pub use learned::Learned;
+pub use learned::{Learned, LearnedCosts};
 pub use q_learning::QLearning;
 pub use random::Random;
 pub use reinforcement::Reinforcement;

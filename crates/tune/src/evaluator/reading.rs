@@ -5,11 +5,13 @@
 
 use super::{Batch, Evaluator, Reply};
 use crate::known::from_memory;
+use crate::prediction::Scores;
 use crate::record;
 use crate::scorer::{Scorer, Seen};
 use crate::trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
 use build::ReadOptions;
 use measure::{PartTimes, Spent};
+use search::{CostModel, Predicted};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,24 +43,25 @@ impl Reading {
         }
     }
 
-    fn answer(&self, trial: Trial, kind: &str, from_memory: bool, seen: &Seen) -> Answer {
-        let read = trial.read.as_ref().ok_or("the builder read nothing");
-        let score = read.map_err(String::from);
-        let score = score.and_then(|read| self.scorer.score(read, kind, from_memory, seen));
-        let outcome = match score {
-            Ok(value) => Outcome::Scored {
-                kind: self.scorer.kind(from_memory),
-                value,
-            },
-            Err(reason) => Outcome::Unanswered { reason },
-        };
-        Answer {
+    fn answers(&self, trials: Vec<Trial>, scores: &Scores<'_>) -> Vec<Answer> {
+        let asked: Vec<_> = trials.iter().map(Trial::asked).collect();
+        let predicted = scores.predict(&asked);
+        let one = |(trial, score): (Trial, Predicted)| Answer {
             trial,
-            outcome,
+            outcome: match score {
+                Ok(value) => Outcome::Scored {
+                    kind: self.scorer.kind(scores.from_memory),
+                    value,
+                },
+                Err(reason) => Outcome::Unanswered {
+                    reason: reason.into(),
+                },
+            },
             spent: Spent::default(),
             parts: PartTimes::default(),
             place: self.place.clone(),
-        }
+        };
+        trials.into_iter().zip(predicted).map(one).collect()
     }
 }
 
@@ -72,19 +75,14 @@ fn score(outcome: &Outcome) -> Option<f64> {
 
 impl Reading {
     /// Scores earlier trials of a task again; those whose scores moved. The new answers are kept with them.
-    fn revise(
-        &mut self,
-        task: &Arc<str>,
-        new: &[Answer],
-        again: impl Fn(&Reading, Trial) -> Answer,
-    ) -> Vec<Answer> {
+    fn revise(&mut self, task: &Arc<str>, new: &[Answer], scores: &Scores<'_>) -> Vec<Answer> {
         if !self.scorer.revises() {
             return vec![];
         }
         let mut scored = self.scored.remove(task).unwrap_or_default();
         let mut revised = Vec::new();
-        for (trial, old) in &mut scored {
-            let answer = again(self, trial.clone());
+        let again = scored.iter().map(|(trial, _)| trial.clone()).collect();
+        for ((_, old), answer) in scored.iter_mut().zip(self.answers(again, scores)) {
             if let Some(now) = score(&answer.outcome).filter(|now| now != old) {
                 *old = now;
                 revised.push(answer);
@@ -155,11 +153,15 @@ impl Evaluator for Reading {
             let seen = read.and_then(|read| record::seen(trial.number, read, None));
             events.extend(seen.map(EventKind::from));
         }
-        let answers = batch.trials.into_iter();
-        let answers = answers.map(|t| self.answer(t, kind, from_memory, &seen));
-        let answers: Vec<Answer> = answers.collect();
-        let again = |of: &Reading, t: Trial| of.answer(t, kind, from_memory, &seen);
-        let revised = self.revise(&batch.task, &answers, again);
+        let scorer = self.scorer.clone();
+        let scores = Scores {
+            scorer: &scorer,
+            kind,
+            from_memory,
+            seen: &seen,
+        };
+        let answers = self.answers(batch.trials, &scores);
+        let revised = self.revise(&batch.task, &answers, &scores);
         self.seen.insert(batch.task, seen);
         Some(Reply {
             number: batch.number,

@@ -5,12 +5,12 @@ use super::{Filter, Past, Verdict};
 use crate::error::Result;
 use crate::known::from_memory;
 use crate::options::Options;
-use crate::prediction::{DefaultRead, is_learned, point_of_default};
+use crate::prediction::{DefaultRead, Scores, is_learned, point_of_default};
 use crate::scorer::{Scorer, Seen};
 use crate::search::SearchParts;
 use crate::trial::{Form, Trial};
 use build::{Read, ReadOptions};
-use search::{Context, Point, Told};
+use search::{Context, CostModel, Point, Predicted, Told};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -74,14 +74,20 @@ impl ByScore {
         })
     }
 
-    /// The predicted time over the default's, or the score.
-    fn prediction(&self, trial: &Trial, kind: &str) -> Option<f64> {
-        let (read, scorer) = (trial.read.as_ref()?, self.scorer.as_ref()?);
-        if let Some(default) = &self.default_read {
-            return default.time_ratio(&trial.point, read);
+    /// The predicted times over the default's, or the scores.
+    fn predictions(&self, trials: &[Trial], kind: &str) -> Vec<Predicted> {
+        let asked: Vec<_> = trials.iter().map(Trial::asked).collect();
+        match (&self.default_read, &self.scorer) {
+            (Some(default), _) => default.predict(&asked),
+            (None, Some(scorer)) => Scores {
+                scorer,
+                kind,
+                from_memory: self.from_memory,
+                seen: &self.seen,
+            }
+            .predict(&asked),
+            (None, None) => vec![Err("a row of a table has no code".into()); trials.len()],
         }
-        let score = scorer.score(read, kind, self.from_memory, &self.seen);
-        score.ok()
     }
 
     /// Takes what was read of the default. Scores that were computed before do not compare with what is predicted now.
@@ -132,8 +138,9 @@ impl Filter for ByScore {
             self.compare_with(read);
             self.noted.push((t.number, read.clone()));
         }
-        let mut one = |t: &Trial| {
-            let Some(score) = self.prediction(t, kind) else {
+        let predictions = self.predictions(trials, kind);
+        let mut one = |(t, predicted): (&Trial, Predicted)| {
+            let Ok(score) = predicted else {
                 self.scores.insert(t.point.clone(), None);
                 return Verdict::Keep { score: NO_SCORE };
             };
@@ -146,7 +153,7 @@ impl Filter for ByScore {
             self.scores.insert(t.point.clone(), Some(score));
             Verdict::Keep { score }
         };
-        trials.iter().map(&mut one).collect()
+        trials.iter().zip(predictions).map(&mut one).collect()
     }
 
     fn tell(&mut self, told: &Told<'_>) {
@@ -194,6 +201,7 @@ mod tests {
     use super::*;
     use crate::time_ratio;
     use analysis::{Features, Score};
+    use std::slice::from_ref;
     use store::Outcome;
 
     fn filter() -> ByScore {
@@ -355,7 +363,7 @@ mod tests {
     fn a_run_that_goes_on_knows_the_scores_of_what_was_kept() {
         let mut filter = filter();
         let (best, lost) = (read(0, 1.0), trial(9, [1, 2]));
-        let score = filter.prediction(&best, "").unwrap();
+        let score = filter.predictions(from_ref(&best), "").remove(0).unwrap();
         let past = Past {
             kept: vec![(best.point.clone(), score), (lost.point.clone(), NO_SCORE)],
             noted: vec![],
