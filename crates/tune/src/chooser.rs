@@ -54,6 +54,8 @@ pub struct Chooser<'a> {
     pub seed: u64,
     /// Prefixes of the names of sketches to read; all if there are none.
     pub algorithms: Vec<String>,
+    /// Names of filters that judge candidates before their code is made.
+    pub filters: Vec<String>,
     /// Ends the reading early.
     pub interrupt: Stop,
 }
@@ -146,6 +148,7 @@ impl<'a> Chooser<'a> {
             stop: StopRule::Time(Duration::from_secs(10)),
             seed: number(knob("seed")),
             algorithms: vec![],
+            filters: vec![],
             interrupt: Stop::default(),
         }
     }
@@ -293,6 +296,7 @@ impl<'a> Chooser<'a> {
         options.tolerance = self.requirements.tolerance;
         options.seed = self.seed;
         options.algorithms.clone_from(&self.algorithms);
+        options.filters.clone_from(&self.filters);
         // Nothing is measured that builders could disturb.
         (options.overlap, options.builders) = (true, cpus);
         options

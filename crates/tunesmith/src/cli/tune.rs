@@ -89,7 +89,7 @@ pub struct Args {
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("wanted"), value_name = "TIME,...", value_delimiter = ',', value_parser = parse_duration)]
     wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
-    filter: Vec<String>,
+    pub filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("cold-network"))]
     cold_network: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("cold-rule"), default_value = default("cold-rule"), value_parser = ColdRule::parse)]

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tune::chooser::{Chooser, TaskScores};
 use tune::compile::{Builders, assemble_last};
+use tune::filter::{Distinct, Loops};
 use tune::scorer::Scorer;
 use tune::stretches::Stretched;
 use tune::{Error, Host, Result, Stop, StopRule};
@@ -71,7 +72,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 31] = [
+const MEASURING: [&str; 30] = [
     "energy",
     "cost",
     "machine-file",
@@ -81,7 +82,6 @@ const MEASURING: [&str; 31] = [
     "tuners",
     "objective",
     "wanted",
-    "filter",
     "cold-network",
     "cold-rule",
     "chance",
@@ -105,6 +105,9 @@ const MEASURING: [&str; 31] = [
     "doppler",
 ];
 
+/// Filters that judge candidates by themselves.
+const NEED_NO_TIMES: [&str; 2] = [Loops::NAME, Distinct::NAME];
+
 /// Refuses options that only a run that measures heeds.
 fn check(a: &Args) -> Result<()> {
     if a.report.is_some() {
@@ -112,6 +115,16 @@ fn check(a: &Args) -> Result<()> {
             Error::new("--report shows what was measured, and nothing is measured here")
                 .help("leave --report out; --json has what was read"),
         );
+    }
+    let unheard = a
+        .filter
+        .iter()
+        .find(|f| !NEED_NO_TIMES.contains(&f.as_str()));
+    if let Some(name) = unheard {
+        let why =
+            format!("--filter {name} learns from measured times, and nothing is measured here");
+        let names = NEED_NO_TIMES.join(" or --filter ");
+        return Err(Error::new(why).help(format!("give --filter {names}, or leave it out")));
     }
     let ignored = a.given.iter().find(|g| MEASURING.contains(&g.as_str()));
     match ignored {
@@ -148,6 +161,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         },
         seed: a.seed,
         algorithms: a.algorithms.clone(),
+        filters: a.filter.clone(),
         interrupt: Stop::default(),
         ..Chooser::new(host, target, a.model.requirements())
     };
