@@ -19,6 +19,7 @@ mod pipeline;
 mod rates;
 mod ratio;
 mod regions;
+mod roofline;
 mod score;
 mod text;
 
@@ -32,5 +33,6 @@ pub use movement::{Cache, Movement, movement};
 pub use pipeline::{Cycles, cycles};
 pub use rates::{RATES_START, Rates, Reached, Unreadable};
 pub use ratio::{RATIOS, ratios};
+pub use roofline::{Busy, Limits, decoded_bytes};
 pub use score::{Score, Terms};
 pub use text::{print, print_movement};

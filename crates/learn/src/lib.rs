@@ -20,6 +20,7 @@ mod perceptron;
 mod saved;
 mod scale;
 mod smoother;
+mod term_network;
 mod trees;
 
 pub use clusters::{Clusters, k_means};
@@ -33,6 +34,7 @@ pub use network::{Design, Loss, Network, Training};
 pub use perceptron::{Activation, Perceptron};
 pub use saved::{LoadError, Model, load, save};
 pub use smoother::{Smoothing, loess};
+pub use term_network::{TermNetwork, TermRows};
 pub use trees::{EarlyStop, Examples, Objective, TreeSettings, Trees};
 
 use std::fmt;
@@ -52,6 +54,8 @@ pub enum Unfit {
     NotFinite { row: usize },
     /// The weight of this row is negative.
     Weight { row: usize },
+    /// The target or the terms of this row are not positive.
+    Sign { row: usize },
 }
 
 impl fmt::Display for Unfit {
@@ -65,6 +69,9 @@ impl fmt::Display for Unfit {
             } => write!(f, "row {row} has {values} values instead of {expected}"),
             Unfit::NotFinite { row } => write!(f, "row {row} has a value that is not finite"),
             Unfit::Weight { row } => write!(f, "row {row} has a negative weight"),
+            Unfit::Sign { row } => {
+                write!(f, "row {row} has a target or terms that are not positive")
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod kind;
 mod label;
 mod nests;
 mod rates;
+pub use rates::STARTS_A_CYCLE;
 mod rules;
 mod space;
 mod strategy;

@@ -3,7 +3,8 @@
 //! The fitted scores learn from the points of all programs but one, and are judged on that one. The
 //! default score has fixed rates.
 
-use analysis::{Class, Features, RATIOS, Score, ratios};
+use crate::halide;
+use analysis::{Busy, Class, Features, Limits, RATIOS, Score, ratios};
 use learn::{
     Examples, Network, Objective, Training, TreeSettings, Trees, non_negative_least_squares,
     spearman, top_ratio,
@@ -16,7 +17,16 @@ use tune::{Error, Result};
 /// The tasks of one file of `study rank --json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ranked {
+    #[serde(default)]
+    study: Header,
     tasks: Vec<RankedTask>,
+}
+
+/// What a file says of itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Header {
+    /// The machine that the points were measured on ([`tune::machine::Machine::description`]).
+    machine: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -51,14 +61,16 @@ pub struct Judged {
     pub program: String,
     /// Of operator: the name of the task's program.
     pub kind: String,
-    features: Vec<Features>,
+    pub(crate) features: Vec<Features>,
     /// The names of their sketches.
     sketches: Vec<String>,
-    ns: Vec<f64>,
+    pub(crate) ns: Vec<f64>,
     /// The position of the default among them.
     default: Option<usize>,
     /// Whether constants came from memory.
     from_memory: bool,
+    /// The machine that the points were measured on, where the file names it.
+    pub machine: Option<String>,
 }
 
 /// Fewest points of a task that ranks are computed of.
@@ -86,6 +98,7 @@ impl Judged {
             ns,
             default: None,
             from_memory: false,
+            machine: None,
         }
     }
 }
@@ -100,6 +113,7 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
         Error::new(format!("no points can be read of it: {e}"))
             .help("give what `study rank ... --json` prints")
     })?;
+    let machine = ranked.study.machine;
     let judged = |t: RankedTask| {
         let worst = t.task.points.iter().filter_map(|p| p.ns).max();
         let mut j = Judged {
@@ -110,6 +124,7 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
             ns: vec![],
             default: None,
             from_memory: t.task.from_memory,
+            machine: machine.clone(),
         };
         for (i, p) in t.task.points.into_iter().enumerate() {
             let ns = p.ns.or(worst.filter(|_| p.failed.is_some()));
@@ -339,6 +354,18 @@ pub fn by_rates(name: &str, rates: &Score, tasks: &[Judged]) -> Scored {
     }
 }
 
+/// How a machine's measured limits rank the points of tasks, if everything overlaps and if nothing does.
+pub fn by_limits(limits: &Limits, tasks: &[Judged]) -> [Scored; 2] {
+    let scored = |name: &str, time: fn(&Busy) -> f64| {
+        let of = |t: &Judged| judgement(t, &of_points(t, |f| time(&limits.busy(f))));
+        Scored {
+            score: format!("rates that doctor measures, {name}"),
+            tasks: tasks.iter().map(of).collect(),
+        }
+    };
+    [scored("roofline", Busy::longest), scored("sum", Busy::sum)]
+}
+
 /// How rates that are fitted on all other tasks rank the points of each; none if all points are of
 /// one program.
 ///
@@ -536,7 +563,7 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
     for (name, score) in fixed() {
         found.push(by_rates(name, &score, tasks));
     }
-    let fitted: [(&str, Fit); 4] = [
+    let fitted: [(&str, Fit); 5] = [
         ("linear, the default's features", |train, t| {
             Ok(of_points(t, linear(own, train)?))
         }),
@@ -545,6 +572,9 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
         }),
         ("linear, all features", |train, t| {
             Ok(of_points(t, linear(all, train)?))
+        }),
+        ("Halide's form", |train, t| {
+            Ok(of_points(t, halide::trained(train)?))
         }),
         ("network, all features", |train, t| {
             Ok(of_points(t, network(train)?))
@@ -595,6 +625,7 @@ mod tests {
             features: features.collect(),
             sketches: vec!["s".into(); 20],
             from_memory: false,
+            machine: None,
             ns: cycles.iter().map(|c| scale * c).collect(),
             default: Some(10),
         }
@@ -628,7 +659,13 @@ mod tests {
         let all = judge(&tasks).unwrap();
         let of = |name: &str| all.iter().find(|s| s.score == name).unwrap();
         assert!(of("linear, all features").mean(|j| j.spearman) > 0.99);
+        assert!(of("Halide's form").mean(|j| j.spearman) > 0.99);
         assert!(of("blocks alone").mean(|j| j.spearman) < 0.0);
+        let limits = Limits::of(1.0, [64.0; 4], 64.0, 0.0);
+        // Lines take less time than cycles in most points, and both together are the same in all.
+        let [longest, sum] = by_limits(&limits, &tasks);
+        assert!(longest.mean(|j| j.spearman) > 0.0, "{longest:?}");
+        assert!(sum.mean(|j| j.spearman.abs()) < 0.01, "{sum:?}");
         assert!(judge(&[]).is_err());
     }
 

@@ -153,6 +153,8 @@ pub struct Report {
     pub threads: u32,
     pub strategy: String,
     pub measure: String,
+    /// What candidates were scored by, where they were not timed: cycles of a processor, or a simulator's count.
+    pub scores: Option<String>,
     /// strict or relaxed, and the largest relative error (L2) it allowed a candidate.
     pub accuracy: String,
     /// Whose sketches were searched: rules, templates or all.
@@ -165,7 +167,7 @@ pub struct Report {
     pub read_gb_per_s: f64,
     /// What an earlier run did that this one goes on from.
     pub goes_on_from: Option<GoesOnFrom>,
-    /// Candidates tried, by all tuners: executed, or not to be built.
+    /// Candidates tried, by all tuners: executed or scored, or not to be built.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
     pub cached: u64,
@@ -318,6 +320,9 @@ impl Run<'_> {
             threads: target.threads(),
             strategy: of.strategy.clone(),
             measure: self.options.measure.policy.name().into(),
+            scores: searches
+                .iter()
+                .find_map(|s| self.evaluators[s.evaluator].score_kind(&s.key)),
             accuracy: self.options.accuracy.to_string(),
             space: self.options.space.to_string(),
             tolerance: self.options.tolerance,

@@ -108,7 +108,8 @@ fn failures_and_settings(page: &mut Page, r: &Report) {
     }
     page.heading("Settings");
     let took = duration(Duration::from_secs_f64(r.wall_s));
-    let rows = [
+    let tried = if r.scores.is_some() { "read" } else { "tried" };
+    let mut rows = vec![
         ("target", r.target.clone()),
         ("threads", r.threads.to_string()),
         ("strategy", r.strategy.clone()),
@@ -122,10 +123,12 @@ fn failures_and_settings(page: &mut Page, r: &Report) {
         ("took", took),
         (
             "candidates",
-            format!("{} tried, {} known before", r.trials, r.cached),
+            format!("{} {tried}, {} known before", r.trials, r.cached),
         ),
         ("peak", format!("{:.0} GFLOP/s", r.peak_gflops)),
     ];
+    rows.extend(r.scores.iter().map(|kind| ("scored by", kind.clone())));
+    let rows = rows.into_iter();
     let rows = rows.map(|(name, value)| vec![name.to_string(), value]);
-    page.table(&["setting", "value"], &rows);
+    page.table(&["setting", "value"], &rows.collect::<Vec<_>>());
 }

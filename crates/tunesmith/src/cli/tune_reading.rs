@@ -257,15 +257,54 @@ fn candidate(s: &tune::chooser::Scored) -> ReadCandidate {
     }
 }
 
+/// What scores are shown in.
+struct Unit {
+    scale: f64,
+    /// Before what is counted, with a space behind it.
+    word: &'static str,
+    digits: usize,
+}
+
+impl Unit {
+    /// In which the largest of some scores has one to four digits before the point.
+    fn of(largest: f64) -> Unit {
+        let unit = |scale, word, digits| Unit {
+            scale,
+            word,
+            digits,
+        };
+        match largest {
+            v if v >= 1e6 => unit(1e6, "million ", 2),
+            v if v >= 1e4 => unit(1e3, "thousand ", 1),
+            _ => unit(1.0, "", 0),
+        }
+    }
+
+    fn number(&self, score: f64) -> String {
+        format!("{:.*}", self.digits, score / self.scale)
+    }
+
+    /// Of a column.
+    fn heading(&self, name: &str) -> String {
+        match self.word.trim_end() {
+            "" => name.into(),
+            word => format!("{name}, {word}s"),
+        }
+    }
+}
+
 /// Rows of the table without `--wide`.
 const ROWS: usize = 15;
 
 fn print(r: &ReadReport) -> Result<()> {
+    let largest = r.tasks.iter().filter_map(|t| t.default_cycles.or(t.cycles));
+    let of_tasks = Unit::of(largest.fold(0.0, f64::max));
+    let [default, chosen] = ["default", "chosen"].map(|name| of_tasks.heading(name));
     let header = [
         "task",
         "uses",
-        "default / 1000",
-        "chosen / 1000",
+        &default,
+        &chosen,
         "gain",
         "read",
         "algorithm",
@@ -274,13 +313,13 @@ fn print(r: &ReadReport) -> Result<()> {
     let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     for (task, title) in r.tasks.iter().zip(short(&titles)) {
-        let kilo = |cycles: Option<f64>| cycles.map_or("-".into(), |c| format!("{:.1}", c / 1e3));
+        let shown = |cycles: Option<f64>| cycles.map_or("-".into(), |c| of_tasks.number(c));
         let gain = task.default_cycles.zip(task.cycles).map(|(d, c)| d / c);
         let row = vec![
             title,
             task.uses.to_string(),
-            kilo(task.default_cycles),
-            kilo(task.cycles),
+            shown(task.default_cycles),
+            shown(task.cycles),
             gain.map_or("-".into(), times),
             task.trials.to_string(),
             task.algorithm.clone(),
@@ -295,12 +334,14 @@ fn print(r: &ReadReport) -> Result<()> {
     if left > 0 {
         super::print_line(&format!("{left} more tasks (--wide shows all)"))?;
     }
+    let unit = Unit::of(r.default_cycles.max(r.cycles));
     super::print_line(&format!(
-        "{}: {:.2} million {}, {:.2} with defaults ({}); {} candidates read in {:.0} s, none run",
+        "{}: {} {}{}, {} with defaults ({}); {} candidates read in {:.0} s, none run",
         r.model,
-        r.cycles / 1e6,
+        unit.number(r.cycles),
+        unit.word,
         r.score,
-        r.default_cycles / 1e6,
+        unit.number(r.default_cycles),
         times(r.default_cycles / r.cycles.max(1.0)),
         r.trials,
         r.wall_s,
@@ -322,6 +363,22 @@ fn print(r: &ReadReport) -> Result<()> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn a_unit_shows_small_scores_and_large_ones() {
+        let shown = |v: f64| format!("{} {}cycles", Unit::of(v).number(v), Unit::of(v).word);
+        let expected = [
+            (312.4, "312 cycles"),
+            (9_999.0, "9999 cycles"),
+            (12_345.0, "12.3 thousand cycles"),
+            (3_456_789.0, "3.46 million cycles"),
+        ];
+        for (v, text) in expected {
+            assert_eq!(shown(v), text);
+        }
+        assert_eq!(Unit::of(5e4).heading("default"), "default, thousands");
+        assert_eq!(Unit::of(5.0).heading("default"), "default");
+    }
 
     #[test]
     fn refused_options_are_those_of_the_command() {

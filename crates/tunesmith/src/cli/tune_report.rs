@@ -62,10 +62,11 @@ fn table(r: &Report) -> Result<Option<String>> {
         false => header.push("ms"),
     }
     header.extend(plain.then_some("plain ms"));
-    header.extend(["GFLOP/s", "% peak", "trials", "algorithm", "in model"]);
+    let trials = if r.scores.is_some() { "read" } else { "trials" };
+    header.extend(["GFLOP/s", "% peak", trials, "algorithm", "in model"]);
     let mut t = Table::new(&header).dispensable(&[
         "in model",
-        "trials",
+        trials,
         "% peak",
         "GFLOP/s",
         "plain ms",
@@ -243,6 +244,11 @@ fn slower(tasks: &[TaskSummary]) -> Option<String> {
 
 /// What else a reader should know of a run, the more important first.
 pub fn notes(r: &Report) -> Vec<String> {
+    let answered = if r.scores.is_some() {
+        "read"
+    } else {
+        "measured"
+    };
     let mut notes = Vec::new();
     notes.extend(most(r));
     notes.extend(slower(&r.tasks).filter(|_| r.changed));
@@ -252,12 +258,12 @@ pub fn notes(r: &Report) -> Vec<String> {
     if r.stopped {
         let after = duration(Duration::from_secs_f64(r.wall_s));
         notes.push(format!(
-            "stopped after {after}: the same command goes on from here, as the store has all that was measured"
+            "stopped after {after}: the same command goes on from here, as the store has all that was {answered}"
         ));
     }
     if let (Some(time), 0, false) = (r.time_s, r.trials + r.cached, r.stopped) {
         notes.push(format!(
-            "no candidate was measured: of {time:.1} s, building and running the default model took \
+            "no candidate was {answered}: of {time:.1} s, building and running the default model took \
              {:.1} s, and the rest is needed to finish the run; give more --time",
             r.default_s
         ));
@@ -283,10 +289,9 @@ pub fn notes(r: &Report) -> Vec<String> {
         ));
     }
     if r.outlook.unmeasured > 0 && r.trials + r.cached > 0 {
-        notes.push(
-            "tasks that were not measured keep their best known schedule, or else the default one"
-                .into(),
-        );
+        notes.push(format!(
+            "tasks that were not {answered} keep their best known schedule, or else the default one"
+        ));
     }
     notes.extend(r.forecasts.as_ref().map(forecasts));
     notes.push(effort(r));
@@ -406,9 +411,14 @@ fn effort(r: &Report) -> String {
         1 => "1 candidate".into(),
         n => format!("{n} candidates"),
     };
+    let took = format!("in {:.0} s", r.wall_s);
+    let took = match &r.scores {
+        None => format!("tried {took}"),
+        Some(kind) => format!("read {took}, scored by {kind}"),
+    };
     format!(
-        "{tried} tried in {:.0} s{known}; accuracy {}: {error}{:.0e} is allowed",
-        r.wall_s, r.accuracy, r.tolerance
+        "{tried} {took}{known}; accuracy {}: {error}{:.0e} is allowed",
+        r.accuracy, r.tolerance
     )
 }
 

@@ -431,6 +431,7 @@ fn candidates_are_read_instead_of_run() {
         report["latency_after_ms"].as_f64().unwrap() > 0.0,
         "{report}"
     );
+    assert_eq!(report["scores"], "cycles znver4");
     let log = p.json(&["replay", "--run", "1", "--store", "s.sqlite"]);
     let events = log["events"].as_array().unwrap().iter();
     let tells: Vec<_> = events.filter(|e| e["kind"] == "tell").collect();

@@ -148,6 +148,29 @@ fn recorded_points_are_judged_again() {
     let judged = p.json(&["study", "static", "points.json"]);
     let scores = judged["scores"].as_array().unwrap();
     assert_eq!(scores[0]["score"], "default");
+    for name in ["Halide's form", "rates that doctor measures, roofline"] {
+        let judged = scores.iter().any(|s| s["score"] == name);
+        // One program leaves none to learn from.
+        assert_eq!(judged, name != "Halide's form", "{name}: {judged}");
+    }
+    let limits = judged["study"]["limits"].as_str().unwrap();
+    assert!(
+        limits.contains("this machine, as the points are"),
+        "{limits}"
+    );
+    let points = std::fs::read_to_string(folder.path().join("points.json")).unwrap();
+    let mut other: serde_json::Value = serde_json::from_str(&points).unwrap();
+    other["study"]["machine"] = "another CPU".into();
+    std::fs::write(folder.path().join("other.json"), other.to_string()).unwrap();
+    let said = p.ok(&["study", "static", "other.json"]);
+    assert!(
+        !said.contains("rates that doctor measures, roofline"),
+        "{said}"
+    );
+    assert!(
+        said.contains("another CPU") && said.contains("--machine"),
+        "{said}"
+    );
     let (overall, kinds) = (&judged["means"][0], judged["kinds"].as_array().unwrap());
     assert_eq!(
         (&overall["ratio_10"], kinds.len()),

@@ -19,7 +19,7 @@ use store::RecordPlace;
 use study::{MODELS, MeasuredTask, PointOptions, Points, Prediction, Workload};
 use tune::calibration::times;
 use tune::known::Requirements;
-use tune::machine::target_key;
+use tune::machine::{Machine, target_key};
 use tune::{Error, MeasureSettings, Result};
 
 #[derive(clap::Args)]
@@ -198,6 +198,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
 fn header(a: &PointArgs) -> Value {
     json!({
         "kind": "measured",
+        "machine": Machine::host().description(),
         "points": a.points,
         "threads": a.threads,
         "accuracy": a.accuracy.name(),

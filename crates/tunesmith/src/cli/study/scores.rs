@@ -4,7 +4,11 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use study::scores::{GHZ, Judged, Scored, fitted, judge, read, saved_time_ratios};
+use study::doctor::Measured;
+use study::scores::{GHZ, Judged, Scored, by_limits, fitted, judge, read, saved_time_ratios};
+use tune::ceiling::ceiling;
+use tune::machine::Machine;
+use tune::threads::ThreadSettings;
 use tune::{Error, Result};
 
 /// How well static scores rank the points that `study rank --json` measured: the default score, the
@@ -20,6 +24,10 @@ pub struct Args {
     /// Also print the default score's figures of every task
     #[arg(long)]
     tasks: bool,
+    /// What `doctor --json` printed on the machine of the points [default: measure this machine, if no file
+    /// names another one]
+    #[arg(long, value_name = "FILE", conflicts_with = "learn")]
+    machine: Option<PathBuf>,
     /// Judge nothing, but write trees that predict times over the default's, learned from all tasks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tasks", "json"])]
     learn: Option<PathBuf>,
@@ -40,13 +48,17 @@ pub fn run(a: &Args) -> Result<()> {
         return written.map_err(|e| Error::new(format!("{}: {e}", path.display())));
     }
     tasks.retain(Judged::has_enough);
-    let scores = judge(&tasks)?;
+    let mut scores = judge(&tasks)?;
+    let limits = limits(a, &tasks)?;
+    if let Limited::By(machine, _) = &limits {
+        scores.extend(by_limits(&machine.limits, &tasks));
+    }
     if a.json {
         let kinds = scores.first().map(Scored::by_kind).unwrap_or_default();
         let kinds: Vec<Value> = kinds.iter().map(means).collect();
         let overall: Vec<Value> = scores.iter().map(means).collect();
         return print_json(&json!({
-            "study": {"kind": "judged"}, "means": overall, "kinds": kinds, "scores": scores,
+            "study": {"kind": "judged", "limits": limits.text()}, "means": overall, "kinds": kinds, "scores": scores,
         }));
     }
     table("score", &scores)?;
@@ -56,6 +68,7 @@ pub fn run(a: &Args) -> Result<()> {
     print_line(
         "Means over tasks; of first and gain geometric ones. Failed points rank with the slowest. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Until 2%: points in the order of their scores until one is within 2% of the best. Gain: the default over what `compile --choose static` would take of these points.",
     )?;
+    print_line(&limits.text())?;
     let rates = fitted(&tasks, GHZ)?;
     print_line(&format!(
         "Rates fitted on all tasks, in cycles at {GHZ} GHz: {rates:?}"
@@ -64,6 +77,59 @@ pub fn run(a: &Args) -> Result<()> {
         (true, Some(default)) => of_tasks(default),
         _ => Ok(()),
     }
+}
+
+/// Whose limits a score is made of.
+enum Limited {
+    /// A machine's, and whether the points are known to be of it.
+    By(Measured, &'static str),
+    /// The points are of this machine instead.
+    Other(String),
+}
+
+impl Limited {
+    fn text(&self) -> String {
+        match self {
+            Limited::By(m, whose) => format!(
+                "Rates that doctor measures are of {} ({whose}): a cycle takes {:.3} ns, a line from each level behind \
+                 a cache {:.2}, {:.2} and {:.2} ns.",
+                m.name,
+                m.limits.cycle_ns,
+                m.limits.line_ns[0],
+                m.limits.line_ns[1],
+                m.limits.line_ns[2]
+            ),
+            Limited::Other(machine) => format!(
+                "No score has rates that doctor measures, as the points are of another machine ({machine}): give \
+                 what `doctor --json` prints there with --machine."
+            ),
+        }
+    }
+}
+
+/// The limits of the machine that is given, or of this one if no points are known to be of another.
+fn limits(a: &Args, tasks: &[Judged]) -> Result<Limited> {
+    if let Some(path) = &a.machine {
+        let of_file = |e: String| Error::new(format!("{}: {e}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| of_file(e.to_string()))?;
+        return Ok(Limited::By(Measured::read(&text)?, "the file given"));
+    }
+    let here = Machine::host();
+    let description = here.description();
+    let other = tasks.iter().filter_map(|t| t.machine.as_ref());
+    if let Some(other) = other.clone().find(|m| **m != description) {
+        return Ok(Limited::Other(other.clone()));
+    }
+    let whose = match tasks.iter().all(|t| t.machine.is_some()) {
+        true => "this machine, as the points are",
+        false => "this machine; some points do not name theirs",
+    };
+    let settings = ThreadSettings::from_environment()?;
+    let mut ceilings = vec![ceiling(&here, 1, &settings)?];
+    if here.cpus > 1 {
+        ceilings.push(ceiling(&here, here.cpus, &settings)?);
+    }
+    Ok(Limited::By(Measured::here(&here, &ceilings)?, whose))
 }
 
 /// A score's means over its tasks.
