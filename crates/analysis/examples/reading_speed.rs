@@ -10,7 +10,7 @@
 //! [--loops] [--columns] [--replay] [--features FILE] [OPERATOR ...]`: `--loops` does no stage 2, and `--features`
 //! writes what was read of each point, to compare two versions.
 
-use analysis::{Entry, Features, columns, loops};
+use analysis::{Entry, Features, columns, levels, loops};
 use ir::{Isa, Program, Target};
 use llvm::{Compiler, Decoder, Emit};
 use lower::{LowerOptions, PassObserver};
@@ -182,7 +182,7 @@ impl Reader<'_> {
         for t in &seen.timings {
             *own.passes.entry(t.pass).or_default() += t.time_ns as f64 * 1e-9;
         }
-        let mut features = own.part(3, || loops(&code, cpu));
+        let mut features = own.part(3, || loops(&code, cpu, levels(cpu)));
         let mut row = vec![];
         if self.asked.columns {
             row = own.part(4, || columns(&code, &features, cpu));

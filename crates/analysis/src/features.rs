@@ -3,6 +3,7 @@
 //! The numbers are facts of the code, not of time. [`crate::Score`] makes a cost of them.
 
 use crate::classes::Class;
+use crate::cores::CacheLevel;
 use crate::joint::{Analysis, FunctionReport};
 use crate::movement::{Accessed, Cache};
 use ir::CpuTarget;
@@ -17,7 +18,7 @@ const PAGE: u64 = 4096;
 const PAGES_AT_HAND: u64 = 64;
 
 /// Fewest ways of the first-level, second-level and last-level cache: of AMD's cores from Zen to Zen 4 (their
-/// optimization manuals). No target says its own.
+/// optimization manuals). They are of caches of which nobody says the ways.
 const WAYS: [u64; 3] = [8, 8, 16];
 
 /// Facts that one call's costs follow from. Counts are of the thread that does most, unless a
@@ -65,11 +66,22 @@ pub struct MachineFeatures {
     pub blocks: u32,
 }
 
-/// The caches of a target, the last one shared if there are threads to share it. The sets of each are a power of two.
-pub fn caches(target: &CpuTarget) -> [Cache; 3] {
+/// The sizes of a target's caches, with the fewest ways that are usual.
+pub fn levels(target: &CpuTarget) -> [CacheLevel; 3] {
+    let bytes = [target.l1_bytes, target.l2_bytes, target.llc_bytes];
+    std::array::from_fn(|i| CacheLevel {
+        bytes: bytes[i],
+        ways: WAYS[i],
+    })
+}
+
+/// Caches for code of a target, the last one shared if there are threads to share it. The sets of each are a power of
+/// two, so there may be more ways than `levels` say.
+pub fn caches(target: &CpuTarget, levels: [CacheLevel; 3]) -> [Cache; 3] {
     let line_bytes = target.cache_line_bytes;
-    let cache = |bytes: u64, shared: bool, least_ways: u64| {
-        let sets = (bytes / (least_ways * line_bytes).max(1)).max(1);
+    let cache = |level: CacheLevel, shared: bool| {
+        let bytes = level.bytes;
+        let sets = (bytes / (level.ways * line_bytes).max(1)).max(1);
         let sets = 1 << sets.ilog2();
         Cache {
             bytes,
@@ -78,16 +90,17 @@ pub fn caches(target: &CpuTarget) -> [Cache; 3] {
             ways: Some((bytes / (sets * line_bytes).max(1)).max(1)),
         }
     };
+    let [l1, l2, last] = levels;
     [
-        cache(target.l1_bytes, false, WAYS[0]),
-        cache(target.l2_bytes, false, WAYS[1]),
-        cache(target.llc_bytes, target.threads > 1, WAYS[2]),
+        cache(l1, false),
+        cache(l2, false),
+        cache(last, target.threads > 1),
     ]
 }
 
-/// Of the loops alone: needs no code generator.
-pub fn loops(code: &Code, target: &CpuTarget) -> Features {
-    let [l1, l2, last] = caches(target);
+/// Of the loops alone, with these caches: needs no code generator.
+pub fn loops(code: &Code, target: &CpuTarget, levels: [CacheLevel; 3]) -> Features {
+    let [l1, l2, last] = caches(target, levels);
     let accessed = Accessed::of(code, &code.kernel);
     let moved = match last.shared {
         true => {
@@ -197,9 +210,17 @@ mod tests {
             llc_bytes: 96 << 20,
             ..CpuTarget::generic(ir::Isa::X86Avx2)
         };
-        let ways = |l1_kib| caches(&target(l1_kib)).map(|c| c.ways);
+        let of = |target: CpuTarget| caches(&target, levels(&target));
+        let ways = |l1_kib| of(target(l1_kib)).map(|c| c.ways);
         assert_eq!(ways(32), [Some(8), Some(8), Some(24)]);
         // 64 sets, as a page has lines.
         assert_eq!(ways(48), [Some(12), Some(8), Some(24)]);
+        // What is known counts.
+        let two = CacheLevel {
+            bytes: 32 << 10,
+            ways: 2,
+        };
+        let [l1, _, _] = caches(&target(32), [two; 3]);
+        assert_eq!((l1.ways, l1.sets()), (Some(2), 256));
     }
 }

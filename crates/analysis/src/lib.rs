@@ -8,6 +8,7 @@
 mod accesses;
 mod classes;
 mod columns;
+mod cores;
 mod executions;
 mod features;
 mod footprint;
@@ -25,8 +26,9 @@ mod text;
 
 pub use classes::Class;
 pub use columns::{column_names, columns};
+pub use cores::{CORES, CacheLevel, Core, core};
 pub use executions::Executions;
-pub use features::{Features, MachineFeatures, caches, loops, machine};
+pub use features::{Features, MachineFeatures, caches, levels, loops, machine};
 pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
 pub use movement::{Cache, Movement, movement};

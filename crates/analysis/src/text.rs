@@ -1,6 +1,7 @@
 //! An analysis as a table for people.
 
 use crate::classes::Class;
+use crate::cores::CacheLevel;
 use crate::features::caches;
 use crate::joint::{Analysis, BlockReport, Counts, Fate, FunctionReport};
 use crate::movement::{Cache, movement};
@@ -30,11 +31,16 @@ pub fn print(code: &Code, a: &Analysis) -> String {
     out
 }
 
-/// Cache lines that the statements of an entry move into each cache of a CPU.
-pub fn print_movement(code: &Code, stmts: &[Stmt], cpu: &CpuTarget) -> String {
+/// Cache lines that the statements of an entry move into each of these caches.
+pub fn print_movement(
+    code: &Code,
+    stmts: &[Stmt],
+    cpu: &CpuTarget,
+    levels: [CacheLevel; 3],
+) -> String {
     let names = ["L1", "L2", "last level"];
     let mut out = String::new();
-    for (name, cache) in names.into_iter().zip(caches(cpu)) {
+    for (name, cache) in names.into_iter().zip(caches(cpu, levels)) {
         let shared = cache.shared || name == names[2];
         let cache = Cache { shared, ..cache };
         let (bytes, ways) = (cache.bytes, cache.ways.unwrap_or(0));

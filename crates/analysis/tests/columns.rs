@@ -1,6 +1,6 @@
 //! What loops tell a learner is a row of one length, whose numbers are those of the code.
 
-use analysis::{column_names, columns, loops};
+use analysis::{column_names, columns, levels, loops};
 use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 
 fn product() -> Program {
@@ -22,7 +22,7 @@ fn row(steps: &str) -> impl Fn(&str) -> f64 + use<> {
     let target = Target::generic(Isa::X86Avx2);
     let code = lower::lower(&scheduled, &target, &lower::LowerOptions::standard()).unwrap();
     let Target::Cpu(cpu) = &target;
-    let row = columns(&code, &loops(&code, cpu), cpu);
+    let row = columns(&code, &loops(&code, cpu, levels(cpu)), cpu);
     let names = column_names();
     assert_eq!(row.len(), names.len());
     move |name| {

@@ -1,6 +1,6 @@
 //! One candidate to one kernel.
 
-use analysis::Features;
+use analysis::{CacheLevel, Features};
 use ir::{Isa, Program, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{BufferPlace, Code};
@@ -42,6 +42,9 @@ pub struct BuildOptions {
 pub struct ReadOptions {
     /// The processor whose cycles count, by LLVM's name.
     pub cpu: String,
+    /// The caches that lines are counted of, from the first level to the last; the target's where there are none.
+    #[serde(default)]
+    pub levels: Option<[CacheLevel; 3]>,
     /// The caches in which one call on one core is simulated as well.
     pub caches: Option<CacheSetting>,
     /// One in so many iterations of outer loops is simulated for all; none for all.
@@ -191,7 +194,7 @@ fn read(
     };
     let features = Features {
         machine: Some(analysis::machine(code, &found, cpu)),
-        ..analysis::loops(code, cpu)
+        ..analysis::loops(code, cpu, asked.levels.unwrap_or(analysis::levels(cpu)))
     };
     Ok(Read {
         features,
@@ -227,7 +230,8 @@ pub fn read_loops(
     target: &Target,
 ) -> Result<Features, BuildFailure> {
     let Target::Cpu(cpu) = target;
-    Ok(analysis::loops(&lowered(program, trace, target)?, cpu))
+    let code = lowered(program, trace, target)?;
+    Ok(analysis::loops(&code, cpu, analysis::levels(cpu)))
 }
 
 /// What the loops of a candidate tell a learner ([`analysis::columns`]), without building its code.
@@ -241,7 +245,7 @@ pub fn read_columns(
 ) -> Result<Vec<f64>, BuildFailure> {
     let Target::Cpu(cpu) = target;
     let code = lowered(program, trace, target)?;
-    let found = analysis::loops(&code, cpu);
+    let found = analysis::loops(&code, cpu, analysis::levels(cpu));
     Ok(analysis::columns(&code, &found, cpu))
 }
 

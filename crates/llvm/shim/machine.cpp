@@ -131,6 +131,9 @@ struct tunesmith_decoder {
   std::vector<bool> in_vector;
   std::string model;
   std::vector<ResourceRow> resources;
+  // The first port, and what contains it but not the second unit of 512 bits; empty where LLVM's
+  // model has that unit, or the processor has none.
+  std::set<uint32_t> first_unit_alone;
 };
 
 struct tunesmith_code {
@@ -186,6 +189,52 @@ const MCSchedClassDesc *scheduling(const tunesmith_decoder &d, const MCInst &ins
     found = model.getSchedClassDesc(index);
   }
   return found->isValid() ? found : nullptr;
+}
+
+// Intel's server cores that have two units of 512-bit arithmetic, of which LLVM's model has one:
+// client cores with the same model (ICX) have one, and Sapphire Rapids' model is like them.
+bool has_second_unit(StringRef cpu) {
+  static const StringRef names[] = {"icelake-server", "sapphirerapids", "emeraldrapids",
+                                    "graniterapids", "graniterapids-d"};
+  return is_contained(names, cpu);
+}
+
+// What both units do: what lasts as long as a multiplication or more, and no division. Shifts and
+// comparisons of integers are of the first port alone on these cores too.
+bool on_either_unit(StringRef opcode) {
+  static const StringRef starts[] = {
+      "VADDP",      "VSUBP",     "VMULP",     "VFMADD",   "VFMSUB",   "VFNMADD",
+      "VFNMSUB",    "VMAXP",     "VMINP",     "VSCALEFP", "VGETEXPP", "VGETMANTP",
+      "VRANGEP",    "VREDUCEP",  "VRNDSCALEP", "VCVTDQ2PS", "VCVTUDQ2PS", "VCVTPS2DQ",
+      "VCVTPS2UDQ", "VCVTTPS2DQ", "VCVTTPS2UDQ", "VPMADD", "VPMUL",    "VPDP"};
+  return any_of(starts, [&](StringRef start) { return opcode.starts_with(start); });
+}
+
+// The first port and the groups that have it without the port of the second unit. Ports are
+// resources without members whose names end in their number: `ICXPort0`, `SPRPort00`.
+std::set<uint32_t> first_unit_alone(const MCSchedModel &model) {
+  uint32_t first = 0, second = 0;
+  for (unsigned i = 1; i < model.getNumProcResourceKinds(); ++i) {
+    StringRef name = model.getProcResource(i)->Name;
+    if (name.ends_with("Port0") || name.ends_with("Port00"))
+      first = i;
+    if (name.ends_with("Port5") || name.ends_with("Port05"))
+      if (!model.getProcResource(i)->SubUnitsIdxBegin)
+        second = i;
+  }
+  std::set<uint32_t> found;
+  if (!first || !second)
+    return found;
+  found.insert(first);
+  for (unsigned i = 1; i < model.getNumProcResourceKinds(); ++i) {
+    const MCProcResourceDesc &r = *model.getProcResource(i);
+    if (!r.SubUnitsIdxBegin)
+      continue;
+    ArrayRef<unsigned> members(r.SubUnitsIdxBegin, r.NumUnits);
+    if (is_contained(members, first) && !is_contained(members, second))
+      found.insert(i);
+  }
+  return found;
 }
 
 // Of what AArch64's opcode loads or stores first, from the opcode's name; 0 for other accesses.
@@ -271,6 +320,15 @@ struct Reader {
   bool is_stack_pointer(unsigned reg) const {
     StringRef name = d.registers->getName(reg);
     return name == (d.triple.isX86() ? "RSP" : d.triple.isAArch64() ? "SP" : "X2");
+  }
+
+  // Whether the second unit of 512 bits may do what LLVM's model gives to the first one alone.
+  bool moves(const MCInst &inst) const {
+    auto whole = [&](const MCOperand &o) {
+      return o.isReg() && StringRef(d.registers->getName(o.getReg())).starts_with("ZMM");
+    };
+    return !d.first_unit_alone.empty() && any_of(inst, whole) &&
+           on_either_unit(d.opcodes->getName(inst.getOpcode()));
   }
 
   bool breaks_dependency(const MCInst &inst) const {
@@ -424,10 +482,14 @@ struct Reader {
       flag(timing->EndGroup, EndsCycle);
       out.latency = MCSchedModel::computeInstrLatency(*d.tuned, *timing);
       out.micro_ops = timing->NumMicroOps;
+      // The groups that are left have both ports.
+      bool moved = moves(inst);
       for (auto *entry = d.tuned->getWriteProcResBegin(timing),
                 *end = d.tuned->getWriteProcResEnd(timing);
            entry != end; ++entry)
-        code.busy.push_back({entry->ProcResourceIdx, entry->AcquireAtCycle, entry->ReleaseAtCycle});
+        if (!moved || !d.first_unit_alone.count(entry->ProcResourceIdx))
+          code.busy.push_back(
+              {entry->ProcResourceIdx, entry->AcquireAtCycle, entry->ReleaseAtCycle});
     } else {
       out.latency = 1;
       out.micro_ops = 1;
@@ -611,12 +673,32 @@ tunesmith_decoder *tunesmith_decoder_new(const char *triple, const char *level,
           d->in_vector[static_cast<unsigned>(unit)] = true;
   const MCSchedModel &model = d->tuned->getSchedModel();
   d->model = model_name(model);
+  if (has_second_unit(tuned))
+    d->first_unit_alone = first_unit_alone(model);
   if (model.hasInstrSchedModel())
     for (unsigned i = 0; i < model.getNumProcResourceKinds(); ++i) {
       const MCProcResourceDesc &r = *model.getProcResource(i);
       d->resources.push_back({view(r.Name), r.NumUnits, r.SuperIdx, r.BufferSize});
     }
   return d.release();
+}
+
+// The features that a processor has by its name, with commas, for `tunesmith_free_text`; null if there
+// is none of that name.
+char *tunesmith_features_of(const char *triple, const char *cpu) {
+  std::string text;
+  Triple parsed(triple);
+  const Target *target = TargetRegistry::lookupTarget(parsed, text);
+  std::unique_ptr<MCSubtargetInfo> plain, named;
+  if (target)
+    plain.reset(target->createMCSubtargetInfo(parsed, "", ""));
+  if (!plain || !plain->isCPUStringValid(cpu))
+    return nullptr;
+  named.reset(target->createMCSubtargetInfo(parsed, cpu, ""));
+  std::string all;
+  for (const SubtargetFeatureKV &feature : named->getEnabledProcessorFeatures())
+    all += std::string(feature.Key) + ",";
+  return message(all);
 }
 
 TextView tunesmith_decoder_model(const tunesmith_decoder *d) { return view(d->model); }

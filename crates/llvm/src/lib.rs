@@ -13,6 +13,7 @@ mod debug;
 mod dot;
 mod emit;
 mod half;
+mod host;
 mod integer;
 mod large_angles;
 mod machine;
@@ -27,8 +28,9 @@ mod tiles;
 mod transpose;
 mod value;
 
+pub use host::host_cpu;
 pub use machine::{
     Address, Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction,
     RegisterUnit, Resource, SchedulingModel, Use, check_scoring_cpu, scoring_cpu,
 };
-pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};
+pub use object::{CodegenError, Compiled, Compiler, Emit, version};

@@ -6,7 +6,8 @@
 //! has none; [`SchedulingModel::name`] is the name of the model it took.
 
 use crate::debug;
-use crate::object::{host_cpu, initialize};
+use crate::host::host_cpu;
+use crate::object::initialize;
 use crate::shim;
 use ir::{Isa, Target};
 use lower::flat::{AccessId, FlatLoopId};

@@ -67,14 +67,6 @@ pub fn version() -> String {
     )
 }
 
-/// LLVM's name of the processor that this program runs on, for
-/// `CpuTarget::tune_cpu`; `None` where LLVM knows no more than the architecture.
-pub fn host_cpu() -> Option<String> {
-    let name = TargetMachine::get_host_cpu_name().to_string();
-    let unknown = ["", "generic", "generic-rv64", "x86-64"].contains(&name.as_str());
-    (!unknown).then_some(name)
-}
-
 pub(crate) fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -176,6 +176,7 @@ struct RawCode {
 
 unsafe extern "C" {
     fn tunesmith_free_text(text: *mut c_char);
+    fn tunesmith_features_of(triple: *const c_char, cpu: *const c_char) -> *mut c_char;
     fn tunesmith_decoder_new(
         triple: *const c_char,
         level: *const c_char,
@@ -240,6 +241,19 @@ unsafe fn slice<'a, T>(rows: impl FnOnce(*mut usize) -> *const T) -> &'a [T] {
         // SAFETY: as the caller says.
         _ => unsafe { std::slice::from_raw_parts(first, count) },
     }
+}
+
+/// LLVM's names of the features that a processor has, by its name; none if there is no such
+/// processor. LLVM's targets must have been initialised.
+pub(crate) fn features_of(triple: &str, cpu: &str) -> Option<Vec<String>> {
+    let (triple, cpu) = (CString::new(triple).ok()?, CString::new(cpu).ok()?);
+    // SAFETY: two C strings; the text that comes back is freed once.
+    let all = unsafe {
+        let text = tunesmith_features_of(triple.as_ptr(), cpu.as_ptr());
+        NonNull::new(text).map(|text| taken(text.as_ptr()))?
+    };
+    let names = all.split(',').filter(|name| !name.is_empty());
+    Some(names.map(String::from).collect())
 }
 
 pub(crate) struct Decoder {

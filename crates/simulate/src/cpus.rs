@@ -1,6 +1,7 @@
 //! Caches of named processors.
 
 use crate::cache::{CacheSetting, Geometry};
+use analysis::{CORES, CacheLevel, Core};
 
 /// A processor: its name, the instruction set of its code, and its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,71 +12,26 @@ pub struct Cpu {
     pub caches: CacheSetting,
 }
 
-/// A cache of so many KiB and ways.
-const fn kib(kib: u64, ways: u64) -> Geometry {
+fn geometry(level: CacheLevel) -> Geometry {
     Geometry {
-        sets: kib * 1024 / crate::cache::LINE / ways,
-        ways,
+        sets: level.bytes / crate::cache::LINE / level.ways,
+        ways: level.ways,
     }
 }
 
-/// The three processors of the simulators' paper (Table I), and processors of today. Shares of a
-/// last-level cache are those of the smallest unit that is sold: eight cores of Zen 4, 32 MiB.
+/// Those that a score counts caches of ([`analysis::CORES`]), by the names of products where they have some.
 pub fn cpus() -> Vec<Cpu> {
-    let cpu = |name, architecture, l1d, l1i, shared: &[Geometry]| Cpu {
-        name,
-        architecture,
+    let cpu = |core: &Core| Cpu {
+        name: core.product.unwrap_or(core.name),
+        architecture: core.architecture,
         caches: CacheSetting {
-            l1d,
-            l1i,
-            shared: shared.to_vec(),
+            l1d: geometry(core.l1d),
+            l1i: geometry(core.l1i),
+            shared: core.outer.iter().copied().map(geometry).collect(),
             inclusive: false,
         },
     };
-    vec![
-        cpu(
-            "ryzen-5800x",
-            "x86_64",
-            kib(32, 8),
-            kib(32, 8),
-            &[kib(512, 8), kib(32768, 16)],
-        ),
-        cpu(
-            "cortex-a72",
-            "aarch64",
-            kib(32, 2),
-            kib(48, 3),
-            &[kib(1024, 16)],
-        ),
-        cpu(
-            "sifive-u74",
-            "riscv64",
-            kib(32, 8),
-            kib(32, 8),
-            &[kib(2048, 16)],
-        ),
-        cpu(
-            "epyc-zen4",
-            "x86_64",
-            kib(32, 8),
-            kib(32, 8),
-            &[kib(1024, 8), kib(32768, 16)],
-        ),
-        cpu(
-            "neoverse-v2",
-            "aarch64",
-            kib(64, 4),
-            kib(64, 4),
-            &[kib(2048, 8), kib(32768, 16)],
-        ),
-        cpu(
-            "spacemit-x60",
-            "riscv64",
-            kib(32, 4),
-            kib(32, 4),
-            &[kib(512, 16)],
-        ),
-    ]
+    CORES.iter().map(cpu).collect()
 }
 
 #[cfg(test)]
@@ -100,5 +56,8 @@ mod tests {
         assert_eq!(of("ryzen-5800x").map(sets), Some(vec![64, 64, 1024, 32768]));
         assert_eq!(of("cortex-a72").map(sets), Some(vec![256, 256, 1024]));
         assert_eq!(of("sifive-u74").map(sets), Some(vec![64, 64, 2048]));
+        // By LLVM's names where no product has one.
+        assert!(of("znver3").is_none() && of("epyc-zen4").is_some());
+        assert!(of("neoverse-n1").is_some());
     }
 }

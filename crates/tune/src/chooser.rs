@@ -139,11 +139,7 @@ impl<'a> Chooser<'a> {
             host,
             target,
             requirements,
-            scorer: Scorer {
-                cpu: llvm::scoring_cpu(target),
-                rates: Score::USUAL,
-                simulator: None,
-            },
+            scorer: Scorer::of_cycles(llvm::scoring_cpu(target), Score::USUAL, target),
             strategy: STRATEGY.into(),
             stop: StopRule::Time(Duration::from_secs(10)),
             seed: number(knob("seed")),

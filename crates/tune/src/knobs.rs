@@ -184,7 +184,7 @@ pub static KNOBS: &[Knob] = &[
         name: "score-cpu",
         kind: "name",
         default: "this machine's, or the usual one of another target",
-        doc: "The processor whose cycles a static score counts, by LLVM's name, such as znver4 or neoverse-v2",
+        doc: "The processor whose cycles and cache lines a static score counts, by LLVM's name, such as znver4 or neoverse-v2",
         source: "ADR 0034",
         affects_code: false,
     },

@@ -50,6 +50,7 @@ mod resume;
 mod run;
 pub mod saved;
 mod scored;
+pub mod scored_caches;
 pub mod scorer;
 mod search;
 pub mod similar;

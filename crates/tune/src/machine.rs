@@ -5,6 +5,7 @@ use ir::{ByteDot, CpuTarget, HalfDot, Isa, Target, TileDot, Vendor};
 use runtime::check_target;
 use serde_json::json;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread::available_parallelism;
 
 /// Facts read from the operating system.
@@ -50,6 +51,8 @@ struct Cache {
     bytes: u64,
     /// CPUs that share it.
     sharing: usize,
+    /// Lines of a set, if the system tells.
+    ways: Option<u64>,
 }
 
 /// How many CPUs a list such as `0-3,8` names.
@@ -78,6 +81,25 @@ fn cache_bytes(text: &str) -> Option<u64> {
     }
 }
 
+/// Ways as Linux writes them, which writes 0 of a cache with lines anywhere and of one that it does not know.
+fn ways_of(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|ways| *ways > 0)
+}
+
+/// Lines of a set of this machine's caches, where the system tells; none if the target has other caches. They are no part of
+/// a target: keys of records have all its facts.
+pub fn ways(target: &Target) -> Option<[Option<u64>; 3]> {
+    static HOST: OnceLock<(Machine, [Option<u64>; 3])> = OnceLock::new();
+    let (host, ways) = HOST.get_or_init(|| {
+        let ways = caches().map(|c| c.and_then(|c| c.ways));
+        (Machine::host(), ways)
+    });
+    let Target::Cpu(cpu) = target;
+    let sizes = [cpu.l1_bytes, cpu.l2_bytes, cpu.llc_bytes];
+    let here = target.triple() == host.isa.triple();
+    (here && sizes == [host.l1_bytes, host.l2_bytes, host.llc_bytes]).then_some(*ways)
+}
+
 /// The first, second and last data cache of CPU 0.
 fn caches() -> [Option<Cache>; 3] {
     let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
@@ -96,6 +118,7 @@ fn caches() -> [Option<Cache>; 3] {
                 level,
                 bytes,
                 sharing: shared.unwrap_or(1).max(1),
+                ways: read("ways_of_associativity").and_then(|w| ways_of(&w)),
             });
         }
     }
@@ -283,6 +306,21 @@ mod tests {
         assert_eq!(count_cpus("0-1,8-9,12"), Some(5));
         assert_eq!(count_cpus(""), None);
         assert_eq!(count_cpus("all"), None);
+    }
+
+    #[test]
+    fn ways_are_read_and_only_for_targets_with_this_machines_caches() {
+        assert_eq!(ways_of("12\n"), Some(12));
+        assert_eq!(ways_of("0\n"), None);
+        assert_eq!(ways_of("full"), None);
+        let target = Machine::host().target(2);
+        assert_eq!(ways(&target), Some(caches().map(|c| c?.ways)));
+        let Target::Cpu(facts) = target;
+        let other = CpuTarget {
+            l2_bytes: facts.l2_bytes * 2,
+            ..facts
+        };
+        assert_eq!(ways(&Target::Cpu(other)), None);
     }
 
     #[test]

@@ -90,6 +90,7 @@ mod tests {
         let x86 = Target::generic(Isa::X86Avx2);
         let usual = Scorer {
             cpu: "znver4".into(),
+            levels: None,
             rates: Score::USUAL,
             simulator: None,
         };

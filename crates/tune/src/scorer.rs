@@ -5,7 +5,8 @@
 
 use crate::error::{Error, Result};
 use crate::options::Options;
-use analysis::Score;
+use crate::scored_caches::Caches;
+use analysis::{CacheLevel, Score};
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
 use plan::Task;
@@ -23,6 +24,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub struct Scorer {
     /// The processor whose cycles count, by LLVM's name.
     pub cpu: String,
+    /// Its caches; none for those of the target.
+    pub levels: Option<[CacheLevel; 3]>,
     /// What each count costs.
     pub rates: Score,
     /// The simulator whose counts are the score; none for predicted cycles.
@@ -161,7 +164,7 @@ impl Simulator {
 
 /// The caches of a target, in the sets and ways that are read of it.
 fn caches(cpu: &CpuTarget) -> CacheSetting {
-    let [l1, l2, last] = analysis::caches(cpu).map(|c| Geometry {
+    let [l1, l2, last] = analysis::caches(cpu, analysis::levels(cpu)).map(|c| Geometry {
         sets: c.sets(),
         ways: c.ways.unwrap_or(1),
     });
@@ -177,10 +180,20 @@ impl Scorer {
     /// As the options say; by default the cycles are those of the target's usual processor.
     pub fn of(options: &Options, target: &Target) -> Scorer {
         let asked = options.score_cpu.clone();
+        let cpu = asked.unwrap_or_else(|| llvm::scoring_cpu(target));
         Scorer {
-            cpu: asked.unwrap_or_else(|| llvm::scoring_cpu(target)),
-            rates: options.rates,
             simulator: options.simulator.clone(),
+            ..Scorer::of_cycles(cpu, options.rates, target)
+        }
+    }
+
+    /// By predicted cycles of a processor, with its caches.
+    pub fn of_cycles(cpu: String, rates: Score, target: &Target) -> Scorer {
+        Scorer {
+            levels: Some(Caches::of(&cpu, target).levels()),
+            cpu,
+            rates,
+            simulator: None,
         }
     }
 
@@ -188,6 +201,8 @@ impl Scorer {
     pub fn asks(&self) -> ReadOptions {
         ReadOptions {
             cpu: self.cpu.clone(),
+            // Predictors learned from counts in the caches of the target.
+            levels: self.levels.filter(|_| self.simulator.is_none()),
             ..self
                 .simulator
                 .as_ref()

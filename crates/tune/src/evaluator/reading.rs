@@ -195,6 +195,7 @@ mod tests {
         };
         let scorer = Scorer {
             cpu: "znver3".into(),
+            levels: None,
             rates: Score::USUAL,
             simulator: None,
         };

@@ -207,6 +207,7 @@ mod tests {
     fn filter() -> ByScore {
         let scorer = Scorer {
             cpu: "znver4".into(),
+            levels: None,
             rates: Score::USUAL,
             simulator: None,
         };

@@ -75,6 +75,7 @@ impl Mortal {
         let target = crate::setting::x86();
         let scorer = Scorer {
             cpu: String::new(),
+            levels: None,
             rates: Score::USUAL,
             simulator: Some(Simulator {
                 name: CPU.into(),

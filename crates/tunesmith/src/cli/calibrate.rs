@@ -22,6 +22,7 @@ use study::scores::{FEWEST, GHZ, Judged, Scored, by_rates, fitted, left_out};
 use tune::calibration::{TimedCandidate, distinct, spread, times};
 use tune::compile::{Builders, defaults};
 use tune::machine::target_key;
+use tune::scored_caches::Caches;
 use tune::{Error, Host, Observer, Result, unix_ms};
 
 /// Fit the rates of static scores to this machine, by the times that tuning measured here
@@ -282,6 +283,7 @@ fn read<'t>(
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     let asked = ReadOptions {
         cpu: cpu.into(),
+        levels: Some(Caches::of(cpu, target).levels()),
         ..ReadOptions::default()
     };
     let features = builders.read_all(&candidates, target, &asked, &mut |done| {

@@ -157,11 +157,7 @@ fn chooser<'a>(
         None => parse_time(default("choose-time")).map_err(Error::new)?,
     };
     Ok(Some(Chooser {
-        scorer: Scorer {
-            cpu: scoring.cpu,
-            rates: scoring.rates,
-            simulator: None,
-        },
+        scorer: Scorer::of_cycles(scoring.cpu, scoring.rates, target),
         stop: StopRule::Time(time / variants.max(1) as u32),
         ..usual
     }))

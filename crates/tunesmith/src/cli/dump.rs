@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
 use tune::machine::Machine;
+use tune::scored_caches::Caches;
 use tune::{Error, Result};
 
 /// Print a task of a model at any stage between tensor expression and machine code
@@ -241,11 +242,12 @@ fn machine_code(scoring: &Scoring, task: &Task, trace: &Trace, target: &Target) 
         threads: target.threads(),
     };
     let found = analysis::analyse(&code, &functions, decoder.model(), entry);
+    let levels = Caches::of(&scoring.cpu, target).levels();
     let Target::Cpu(target) = target;
-    let moved = analysis::print_movement(&code, &code.kernel, target);
+    let moved = analysis::print_movement(&code, &code.kernel, target, levels);
     let features = analysis::Features {
         machine: Some(analysis::machine(&code, &found, target)),
-        ..analysis::loops(&code, target)
+        ..analysis::loops(&code, target, levels)
     };
     let score = format!("score {:.0}\n", scoring.rates.cycles(&features));
     Ok(analysis::print(&code, &found) + &moved + &score)

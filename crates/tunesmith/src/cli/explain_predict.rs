@@ -10,6 +10,7 @@ use search::Candidate;
 use serde::Serialize;
 use std::collections::HashMap;
 use tune::compile::Builders;
+use tune::scored_caches::Caches;
 use tune::{Host, Result};
 
 /// A layer's predicted cycles and its measured time.
@@ -60,6 +61,7 @@ pub fn predictions(
     }
     let asked = ReadOptions {
         cpu: scoring.cpu.clone(),
+        levels: Some(Caches::of(&scoring.cpu, target).levels()),
         ..ReadOptions::default()
     };
     let read = builders.read_all(&candidates, target, &asked, &mut |_| {});

@@ -10,7 +10,9 @@ use analysis::{Rates, Score, Unreadable};
 use ir::Target;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use tune::machine::Machine;
+use tune::scored_caches::warning;
 use tune::{Error, Result};
 
 /// Which scores.
@@ -41,7 +43,16 @@ pub fn scoring_cpu(target: &Target, asked: Option<String>) -> Result<String> {
     llvm::check_scoring_cpu(target, &cpu).map_err(|why| {
         Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
     })?;
+    say_whose_caches(&cpu, target);
     Ok(cpu)
+}
+
+/// Says once whose caches scores count if they are not the processor's.
+fn say_whose_caches(cpu: &str, target: &Target) {
+    static SAID: Once = Once::new();
+    if let Some(text) = warning(cpu, target) {
+        SAID.call_once(|| say(&text));
+    }
 }
 
 impl ScoreArgs {
@@ -68,6 +79,7 @@ impl ScoreArgs {
         target: &Target,
     ) -> Result<Scoring> {
         let cpu = self.cpu(target);
+        say_whose_caches(&cpu, target);
         let by = |rates: Score, source: String| Scoring {
             cpu: cpu.clone(),
             rates,

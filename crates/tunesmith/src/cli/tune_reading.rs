@@ -150,9 +150,8 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     let simulator = a.simulated(target)?;
     let chooser = Chooser {
         scorer: Scorer {
-            cpu: scoring.cpu,
-            rates: scoring.rates,
             simulator,
+            ..Scorer::of_cycles(scoring.cpu, scoring.rates, target)
         },
         strategy: a.strategy.clone(),
         stop: match a.trials {

@@ -72,6 +72,58 @@ fn a_target_that_does_not_run_here_is_tuned_by_reading() {
 }
 
 #[test]
+fn lines_are_of_the_caches_of_the_processor_that_is_named() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let target = ["--target", "aarch64-neon", "--threads", "1"];
+    let caches = |cpu: &str| {
+        let dump = ["dump", OP, "--stage", "machine", "--score-cpu", cpu];
+        let text = p.ok(&[&dump[..], &target].concat());
+        let starts = ["L1", "L2", "last level"];
+        let lines = text
+            .lines()
+            .filter(|l| starts.iter().any(|s| l.starts_with(s)));
+        lines
+            .map(|l| l.split(':').next().unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    let a72 = [
+        "L1 of 32768 bytes in 2 ways",
+        "L2 of 1048576 bytes in 16 ways",
+        "last level of 1048576 bytes in 16 ways",
+    ];
+    assert_eq!(caches("cortex-a72"), a72);
+    let v2 = [
+        "L1 of 65536 bytes in 4 ways",
+        "L2 of 2097152 bytes in 8 ways",
+        "last level of 33554432 bytes in 16 ways",
+    ];
+    assert_eq!(caches("neoverse-v2"), v2);
+    // Builders count the same lines as the dump, and no key tells them apart.
+    let read = |cpu: &str| {
+        let tune = ["tune", OP, "--evaluate", "static", "--trials", "1"];
+        let args = [&tune[..], &target, &["--score-cpu", cpu]].concat();
+        (p.json(&args), p.warnings(&args))
+    };
+    let (known, said) = read("cortex-a72");
+    assert!(!said.contains("the caches of"), "{said}");
+    let dump = [
+        "dump",
+        OP,
+        "--stage",
+        "machine",
+        "--score-cpu",
+        "cortex-a72",
+    ];
+    let text = p.ok(&[&dump[..], &target].concat());
+    let score = text.lines().find_map(|l| l.strip_prefix("score ")).unwrap();
+    let default = known["tasks"][0]["default_cycles"].as_f64().unwrap();
+    assert_eq!(score, format!("{default:.0}"));
+    let (_, said) = read("exynos-m3");
+    assert_eq!(said.matches("the caches of exynos-m3").count(), 1, "{said}");
+}
+
+#[test]
 fn a_processor_without_a_model_is_refused_by_name() {
     let folder = tempdir().unwrap();
     let p = place(&folder);

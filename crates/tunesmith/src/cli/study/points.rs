@@ -20,6 +20,7 @@ use study::{MODELS, MeasuredTask, PointOptions, Points, Prediction, Workload};
 use tune::calibration::times;
 use tune::known::Requirements;
 use tune::machine::{Machine, target_key};
+use tune::scored_caches::Caches;
 use tune::{Error, MeasureSettings, Result};
 
 #[derive(clap::Args)]
@@ -164,10 +165,14 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
     let target = host.machine.target(a.threads);
     let read = match read {
         Read::Nothing => None,
-        Read::Code(asked) => Some(ReadOptions {
-            cpu: scoring_cpu(&target, asked)?,
-            ..ReadOptions::default()
-        }),
+        Read::Code(asked) => {
+            let cpu = scoring_cpu(&target, asked)?;
+            Some(ReadOptions {
+                levels: Some(Caches::of(&cpu, &target).levels()),
+                cpu,
+                ..ReadOptions::default()
+            })
+        }
     };
     let programs = workloads(&a.models, &target, a.accuracy)?;
     let options = PointOptions {
