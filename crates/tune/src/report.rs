@@ -320,9 +320,11 @@ impl Run<'_> {
             threads: target.threads(),
             strategy: of.strategy.clone(),
             measure: self.options.measure.policy.name().into(),
-            scores: searches
-                .iter()
-                .find_map(|s| self.evaluators[s.evaluator].score_kind(&s.key)),
+            scores: searches.iter().find_map(|s| {
+                s.scores
+                    .clone()
+                    .or_else(|| self.evaluators[s.evaluator].score_kind(&s.key))
+            }),
             accuracy: self.options.accuracy.to_string(),
             space: self.options.space.to_string(),
             tolerance: self.options.tolerance,
