@@ -359,7 +359,7 @@ pub fn by_limits(limits: &Limits, tasks: &[Judged]) -> [Scored; 2] {
     let scored = |name: &str, time: fn(&Busy) -> f64| {
         let of = |t: &Judged| judgement(t, &of_points(t, |f| time(&limits.busy(f))));
         Scored {
-            score: format!("rates that doctor measures, {name}"),
+            score: format!("doctor's rates, {name}"),
             tasks: tasks.iter().map(of).collect(),
         }
     };

@@ -320,9 +320,7 @@ impl Run<'_> {
             threads: target.threads(),
             strategy: of.strategy.clone(),
             measure: self.options.measure.policy.name().into(),
-            scores: searches
-                .iter()
-                .find_map(|s| self.evaluators[s.evaluator].score_kind(&s.key)),
+            scores: searches.iter().find_map(|s| self.scores_of(s)),
             accuracy: self.options.accuracy.to_string(),
             space: self.options.space.to_string(),
             tolerance: self.options.tolerance,
@@ -372,6 +370,12 @@ impl Run<'_> {
     pub(crate) fn note_earlier(&self, observer: &mut dyn Observer) {
         let earlier = self.jobs.iter().filter_map(|j| j.goes_on_from.as_ref());
         earlier.for_each(|e| observer.note(&e.to_string()));
+    }
+
+    /// What a search's candidates were scored by; none if they were timed.
+    fn scores_of(&self, s: &Search) -> Option<String> {
+        let now = || self.evaluators[s.evaluator].score_kind(&s.key);
+        s.scores.clone().or_else(now)
     }
 
     /// The searches whose candidates a model's report counts. What was tried for a model before is not counted again, and

@@ -40,7 +40,9 @@ impl Run<'_> {
             }
             let title = self.searches[i].title.clone();
             observer.stage(&format!("timing the finalists: {title}"));
-            self.searches[i].evaluator = self.jobs[job].timed;
+            let s = &mut self.searches[i];
+            s.scores = self.evaluators[s.evaluator].score_kind(&s.key);
+            s.evaluator = self.jobs[job].timed;
             if !build_finalists(&mut self.searches[i], builders, self.options.seed)? {
                 let warning = format!(
                     "the plain schedule of {title}, which candidates are compared with, was not built; the task keeps its default"

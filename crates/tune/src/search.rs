@@ -110,6 +110,8 @@ pub struct Search {
     pub uses: usize,
     /// Position of its evaluator in the run.
     pub evaluator: usize,
+    /// What its candidates were scored by before its finalists were timed; none while no finalist was timed.
+    pub scores: Option<String>,
     pub place: Arc<AnswerPlace>,
     pub subject: Option<Subject>,
     pub space: Space,
@@ -233,6 +235,7 @@ impl Search {
             key: parts.key.into(),
             uses: parts.uses,
             evaluator: parts.evaluator,
+            scores: None,
             place: parts.place,
             subject: parts.subject,
             space: parts.space,

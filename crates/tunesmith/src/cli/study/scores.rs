@@ -91,7 +91,7 @@ impl Limited {
     fn text(&self) -> String {
         match self {
             Limited::By(m, whose) => format!(
-                "Rates that doctor measures are of {} ({whose}): a cycle takes {:.3} ns, a line from each level behind \
+                "Doctor's rates are of {} ({whose}): a cycle takes {:.3} ns, a line from each level behind \
                  a cache {:.2}, {:.2} and {:.2} ns.",
                 m.name,
                 m.limits.cycle_ns,
@@ -100,7 +100,7 @@ impl Limited {
                 m.limits.line_ns[2]
             ),
             Limited::Other(machine) => format!(
-                "No score has rates that doctor measures, as the points are of another machine ({machine}): give \
+                "No score has doctor's rates, as the points are of another machine ({machine}): give \
                  what `doctor --json` prints there with --machine."
             ),
         }
