@@ -1,5 +1,7 @@
 //! Programs of several kinds, and their analysis on any target.
 
+pub mod families;
+
 use analysis::{Analysis, Entry, Fate, analyse};
 use ir::{DType, Expr, Program, ProgramBuilder, Reducer, Target};
 use llvm::{Compiler, Decoder, Emit};
@@ -44,6 +46,13 @@ pub fn operator(spec: &str, target: &Target) -> Vec<Program> {
     let model = graph::builtin::builtin(spec, 0).expect("a built-in operator");
     let options = plan::LayoutPolicy::of_builtin(spec).expect("a built-in operator");
     let plan = plan::plan(&model, target, &options.into()).expect("the model is planned");
+    plan.tasks.into_iter().map(|t| t.program).collect()
+}
+
+/// The programs of a model's tasks.
+pub fn planned(model: &graph::Model, target: &Target) -> Vec<Program> {
+    let options = plan::LayoutPolicy::Blocked.into();
+    let plan = plan::plan(model, target, &options).expect("the model is planned");
     plan.tasks.into_iter().map(|t| t.program).collect()
 }
 
