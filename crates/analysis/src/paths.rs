@@ -10,7 +10,7 @@ use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
 use llvm::{Instruction, MachineFunction};
-use lower::flat::{AccessId, Code, FlatLoopId, LaneOffsets};
+use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, LaneOffsets};
 use std::collections::{BTreeSet, HashMap};
 
 /// What is known of a function before.
@@ -399,9 +399,12 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                     else {
                         continue;
                     };
-                    let stores = known.code.accesses[id as usize].is_store;
+                    let access = &known.code.accesses[id as usize];
+                    let stores = access.is_store;
+                    // Of values that memory holds, moves to and from the stack are registers saved there.
+                    let place = known.code.buffers[access.buffer.index()].place;
                     let weight = match () {
-                        () if i.uses_stack => OTHER,
+                        () if i.uses_stack && place != BufferPlace::Stack => OTHER,
                         () if stores && i.stores => STORE,
                         () if !stores && i.loads => LOAD,
                         () => OTHER,

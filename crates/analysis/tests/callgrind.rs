@@ -405,3 +405,31 @@ fn subject(scheduled: &Program, target: &Target) -> Subject {
         analysis,
     }
 }
+
+#[test]
+fn debug_show() {
+    let Ok(spec) = std::env::var("SPEC") else { return };
+    let isa = if std::env::var("SSE").is_ok() { Isa::X86Sse2 } else { Isa::X86Avx2 };
+    let target = Target::generic(isa);
+    let at: usize = std::env::var("AT").unwrap().parse().unwrap();
+    for program in support::operator(&spec, &target) {
+        if !program.name.contains(&std::env::var("PROG").unwrap_or_default()) { continue; }
+        let all = traces(&program, &target, 0);
+        let Some(t) = all.get(at) else { continue };
+        let s = subject(&schedule::replay(&program, t).unwrap(), &target);
+        println!("{}", lower::flat::text::print(&s.code));
+        let decoder = Decoder::new(&target).unwrap();
+        let fs = decoder.functions(&s.object).unwrap();
+        for r in &s.analysis.functions {
+            let f = fs.iter().find(|f| f.name == r.name).unwrap();
+            println!("== {} ids {:?}", r.name, r.ids);
+            for (n, (b, o)) in r.graph.blocks.iter().zip(&r.blocks).enumerate() {
+                let wide = o.most - o.least > 1e-6;
+                println!("B{n} in {:?} -> {:?} runs {} [{}, {}]{}", r.graph.innermost(n), b.next, o.runs, o.least, o.most, if wide {" WIDE"} else {""});
+                for i in &f.instructions[b.instructions.clone()] {
+                    println!("     {:04x} {} l{} s{} acc{:?} loop{:?} imm{:?}", i.offset, i.opcode, i.loads as u8, i.stores as u8, i.of_access, i.in_loop, i.immediate);
+                }
+            }
+        }
+    }
+}
