@@ -72,6 +72,7 @@ pub fn paths(known: Known<'_>) -> Paths {
         known,
         runs: vec![Runs::default(); known.graph.blocks.len()],
         broken: BTreeSet::new(),
+        certain: true,
     };
     if known.graph.blocks.is_empty() {
         return Paths::default();
@@ -91,19 +92,21 @@ pub fn paths(known: Known<'_>) -> Paths {
     let mut top = outside.unwrap_or(&empty).clone();
     top.items.extend(matched.map(Item::certain_loop));
     out.scope(None, &top, &alike);
+    let far = |r: &Runs| r.most - r.least > TOLERANCE * r.most.max(1.0);
     for (l, id) in known.ids.iter().enumerate() {
+        let header = out.runs[known.graph.loops[l].header];
+        out.certain = match id {
+            Some(id) => known.executions.is_certain(*id),
+            None => !far(&header),
+        };
         match id.and_then(|id| known.regions.get(&Some(id))) {
             Some(region) => {
                 let alike = region.iterations(known.code, known.executions, known.calls);
                 out.scope(Some(l), region, &alike);
             }
-            None => {
-                let runs = out.runs[known.graph.loops[l].header];
-                out.scope(Some(l), &empty, &once(runs.expected));
-            }
+            None => out.scope(Some(l), &empty, &once(header.expected)),
         }
     }
-    let far = |r: &Runs| r.most - r.least > TOLERANCE * r.most.max(1.0);
     let blocks = known.graph.order.iter().copied();
     Paths {
         guessed: blocks.filter(|b| far(&out.runs[*b])).collect(),
@@ -133,6 +136,8 @@ struct Ends {
 struct Part {
     item: usize,
     lane: Option<usize>,
+    /// One instruction makes the access for all lanes: it is made if any lane is.
+    of_any: bool,
     weight: i64,
 }
 
@@ -157,6 +162,8 @@ struct Counting<'a> {
     known: Known<'a>,
     runs: Vec<Runs>,
     broken: BTreeSet<usize>,
+    /// Whether the number of iterations is certain.
+    certain: bool,
 }
 
 impl Counting<'_> {
@@ -188,7 +195,7 @@ impl Counting<'_> {
                     Node::Loop(l) => self.known.graph.loops[*l].header,
                 };
                 for share in [Some(path.shares[n]), beside.map(|b| b.shares[n])] {
-                    self.runs[block].add(share.unwrap_or(0.0), a.times);
+                    self.runs[block].add(share.unwrap_or(0.0), a.times, self.certain);
                 }
             }
             self.check(&scope, region, a, &path);
@@ -231,9 +238,9 @@ impl Counting<'_> {
 }
 
 impl Runs {
-    fn add(&mut self, share: f64, times: f64) {
+    fn add(&mut self, share: f64, times: f64, certain: bool) {
         self.expected += share * times;
-        if share > 1.0 - TOLERANCE {
+        if certain && share > 1.0 - TOLERANCE {
             self.least += times;
         }
         if share > TOLERANCE {
@@ -312,6 +319,7 @@ impl Scope {
             let item = &region.items[p.item];
             let done = match p.lane {
                 Some(lane) => item.lane_done(lane, a),
+                None if p.of_any && item.any_lane_done(a) => Some(true),
                 None => any_lane(item, a),
             };
             let against = if p.weight == STORE {
@@ -406,7 +414,8 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                     let weight = match () {
                         () if i.uses_stack && place != BufferPlace::Stack => OTHER,
                         () if stores && i.stores => STORE,
-                        () if !stores && i.loads => LOAD,
+                        // Without a register in the address it reads a constant of the code.
+                        () if !stores && i.loads && i.address.is_some() => LOAD,
                         () => OTHER,
                     };
                     if weight > OTHER {
@@ -417,9 +426,14 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                 }
             }
         }
+        let uniform = |item: usize| match region.items[item].what {
+            What::Access(id) => known.code.accesses[id as usize].offsets == LaneOffsets::Uniform,
+            What::Loop(_) => false,
+        };
         let part = |(item, weight)| Part {
             item,
             lane: None,
+            of_any: uniform(item),
             weight,
         };
         parts.push(own.into_iter().map(part).collect());
@@ -433,7 +447,12 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                 .map_or(0, |p| p.weight);
             let lane = Some(*lane);
             if !parts[*n].iter().any(|p| p.item == item && p.lane == lane) {
-                parts[*n].push(Part { item, lane, weight });
+                parts[*n].push(Part {
+                    item,
+                    lane,
+                    of_any: false,
+                    weight,
+                });
             }
         }
         if !lanes.is_empty() {
@@ -448,6 +467,11 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
 /// The lane that each of the instructions of an access is of, if they are decided one by one.
 /// LLVM decides lanes in order, each in a block of its own, with one instruction or several.
 fn lanes_in_order(code: &Code, item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
+    if let What::Access(id) = item.what
+        && code.accesses[id as usize].offsets == LaneOffsets::Uniform
+    {
+        return vec![];
+    }
     let blocks: BTreeSet<usize> = at.iter().copied().collect();
     let all: Vec<usize> = (0..item.lanes()).collect();
     if blocks.len() == 1 && some_differ(item, alike) {

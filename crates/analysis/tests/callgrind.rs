@@ -125,9 +125,10 @@ fn counts_are_those_of_callgrind(isa: Isa) {
 fn kernels(program: &Program, target: &Target, points: usize) -> Vec<Subject> {
     let every = if points > 0 { 1 } else { 3 };
     let mut found: Vec<Subject> = Vec::new();
-    for trace in traces(program, target, points) {
-        let scheduled = schedule::replay(program, &trace).expect("a legal trace");
-        let new = subject(&scheduled, target);
+    for (n, trace) in traces(program, target, points).iter().enumerate() {
+        let scheduled = schedule::replay(program, trace).expect("a legal trace");
+        let mut new = subject(&scheduled, target);
+        new.name += &format!(", candidate {n}");
         if found.iter().all(|s| s.object != new.object) {
             found.push(new);
         }
@@ -408,12 +409,23 @@ fn subject(scheduled: &Program, target: &Target) -> Subject {
 
 #[test]
 fn debug_show() {
-    let Ok(spec) = std::env::var("SPEC") else { return };
-    let isa = if std::env::var("SSE").is_ok() { Isa::X86Sse2 } else { Isa::X86Avx2 };
+    let Ok(spec) = std::env::var("SPEC") else {
+        return;
+    };
+    let isa = if std::env::var("SSE").is_ok() {
+        Isa::X86Sse2
+    } else {
+        Isa::X86Avx2
+    };
     let target = Target::generic(isa);
     let at: usize = std::env::var("AT").unwrap().parse().unwrap();
     for program in support::operator(&spec, &target) {
-        if !program.name.contains(&std::env::var("PROG").unwrap_or_default()) { continue; }
+        if !program
+            .name
+            .contains(&std::env::var("PROG").unwrap_or_default())
+        {
+            continue;
+        }
         let all = traces(&program, &target, 0);
         let Some(t) = all.get(at) else { continue };
         let s = subject(&schedule::replay(&program, t).unwrap(), &target);
@@ -425,9 +437,26 @@ fn debug_show() {
             println!("== {} ids {:?}", r.name, r.ids);
             for (n, (b, o)) in r.graph.blocks.iter().zip(&r.blocks).enumerate() {
                 let wide = o.most - o.least > 1e-6;
-                println!("B{n} in {:?} -> {:?} runs {} [{}, {}]{}", r.graph.innermost(n), b.next, o.runs, o.least, o.most, if wide {" WIDE"} else {""});
+                println!(
+                    "B{n} in {:?} -> {:?} runs {} [{}, {}]{}",
+                    r.graph.innermost(n),
+                    b.next,
+                    o.runs,
+                    o.least,
+                    o.most,
+                    if wide { " WIDE" } else { "" }
+                );
                 for i in &f.instructions[b.instructions.clone()] {
-                    println!("     {:04x} {} l{} s{} acc{:?} loop{:?} imm{:?}", i.offset, i.opcode, i.loads as u8, i.stores as u8, i.of_access, i.in_loop, i.immediate);
+                    println!(
+                        "     {:04x} {} l{} s{} acc{:?} loop{:?} imm{:?}",
+                        i.offset,
+                        i.opcode,
+                        i.loads as u8,
+                        i.stores as u8,
+                        i.of_access,
+                        i.in_loop,
+                        i.immediate
+                    );
                 }
             }
         }
