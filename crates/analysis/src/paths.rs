@@ -380,6 +380,49 @@ fn any_lane(item: &Item, a: &Alike) -> Option<bool> {
     same.then_some(first)
 }
 
+/// What an instruction that is a part of an access counts.
+fn weight(code: &Code, i: &Instruction, id: AccessId) -> i64 {
+    let access = &code.accesses[id as usize];
+    // Of values that memory holds, moves to and from the stack are registers saved there.
+    let on_stack = code.buffers[access.buffer.index()].place == BufferPlace::Stack;
+    match () {
+        () if i.uses_stack && !on_stack => OTHER,
+        () if access.is_store && i.stores => STORE,
+        // Without a register in the address it reads a constant of the code.
+        () if !access.is_store && i.loads && i.address.is_some() => LOAD,
+        () => OTHER,
+    }
+}
+
+/// The load that an instruction makes which has the id of its statement's store: arithmetic with an
+/// operand in memory loses the load's own. `None` if more than one of the statement's loads may be meant.
+/// `named` has the accesses of all instructions that load.
+fn folded(
+    code: &Code,
+    named: &BTreeSet<AccessId>,
+    region: &Region,
+    i: &Instruction,
+    store: usize,
+) -> Option<usize> {
+    let id_of = |item: &Item| match item.what {
+        What::Access(id) => Some(id),
+        What::Loop(_) => None,
+    };
+    let is_store = |id: AccessId| code.accesses[id as usize].is_store;
+    if !i.loads || i.stores || i.uses_stack || i.address.is_none() {
+        return None;
+    }
+    id_of(&region.items[store]).filter(|id| is_store(*id))?;
+    let after = region.items.iter().enumerate().skip(store + 1);
+    let loads = after.map_while(|(n, item)| {
+        let id = id_of(item).filter(|id| !is_store(*id))?;
+        Some((n, id))
+    });
+    let mut unnamed = loads.filter(|(_, id)| !named.contains(id));
+    let (first, _) = unnamed.next()?;
+    unnamed.next().is_none().then_some(first)
+}
+
 /// What of the region is in each node.
 fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) -> Vec<Vec<Part>> {
     let mut of_loop: HashMap<FlatLoopId, usize> = HashMap::new();
@@ -391,6 +434,8 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
         };
     }
     let mut parts: Vec<Vec<Part>> = Vec::new();
+    let loading = known.instructions.instructions.iter().filter(|i| i.loads);
+    let named: BTreeSet<AccessId> = loading.filter_map(|i| i.of_access).collect();
     // Where instructions that access memory are, in order, by access.
     let mut made: HashMap<usize, Vec<usize>> = HashMap::new();
     for (n, node) in nodes.iter().enumerate() {
@@ -407,21 +452,13 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                     else {
                         continue;
                     };
-                    let access = &known.code.accesses[id as usize];
-                    let stores = access.is_store;
-                    // Of values that memory holds, moves to and from the stack are registers saved there.
-                    let place = known.code.buffers[access.buffer.index()].place;
-                    let weight = match () {
-                        () if i.uses_stack && place != BufferPlace::Stack => OTHER,
-                        () if stores && i.stores => STORE,
-                        // Without a register in the address it reads a constant of the code.
-                        () if !stores && i.loads && i.address.is_some() => LOAD,
-                        () => OTHER,
-                    };
+                    let weight = weight(known.code, i, id);
+                    let folded = folded(known.code, &named, region, i, *item);
+                    let (item, weight) = folded.map_or((*item, weight), |load| (load, LOAD));
                     if weight > OTHER {
-                        made.entry(*item).or_default().push(n);
+                        made.entry(item).or_default().push(n);
                     }
-                    let most = own.entry(*item).or_default();
+                    let most = own.entry(item).or_default();
                     *most = weight.max(*most);
                 }
             }
@@ -454,6 +491,10 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                     weight,
                 });
             }
+        }
+        if lanes.is_empty() && at.iter().all(|n| *n == at[0]) {
+            let own = parts[at[0]].iter_mut();
+            own.filter(|p| p.item == item).for_each(|p| p.of_any = true);
         }
         if !lanes.is_empty() {
             parts

@@ -7,12 +7,13 @@
 //!
 //! Three counts are compared of each kernel: instructions, loads and stores. Callgrind counts these otherwise:
 //!
-//! - A fused multiply-add with a vector in memory reads it once a lane.
-//! - The lanes that a masked move takes are counted as instructions beside it, and as neither loads nor
-//!   stores, if caches are simulated. So instructions are counted in a run without. Masked moves are left out of both sides of loads and
-//!   stores. How many lanes they take is between none and all.
+//! - A fused multiply-add with a vector in memory reads it once a lane. Ours are counted so too.
+//! - If caches are simulated, each lane that a masked move takes is one more instruction, and neither a load nor a
+//!   store. So instructions are counted in a run without caches, and masked moves are left out of loads and stores
+//!   on both sides. The lanes that are moved are between none and all.
 //!
 //! Where data decide what runs, bounds hold the number, and may be far apart. They may not elsewhere.
+//! The test prints what was compared of each family.
 
 #[path = "support/callgrind.rs"]
 mod callgrind;
@@ -202,7 +203,7 @@ fn lanes(i: &Instruction) -> f64 {
     f64::from(i.vector_bits) / bits
 }
 
-/// Whether a condition of the code, or an `If` of an expression with loads on a side, reads memory.
+/// Whether a condition reads memory: of a statement, of lanes, or of a select with loads on a side.
 fn decided_by_data(stmts: &[Stmt]) -> bool {
     let of_expr = |e: &Expr| {
         e.any(&|e| match e.kind() {
@@ -404,61 +405,5 @@ fn subject(scheduled: &Program, target: &Target) -> Subject {
         code,
         object,
         analysis,
-    }
-}
-
-#[test]
-fn debug_show() {
-    let Ok(spec) = std::env::var("SPEC") else {
-        return;
-    };
-    let isa = if std::env::var("SSE").is_ok() {
-        Isa::X86Sse2
-    } else {
-        Isa::X86Avx2
-    };
-    let target = Target::generic(isa);
-    let at: usize = std::env::var("AT").unwrap().parse().unwrap();
-    for program in support::operator(&spec, &target) {
-        if !program
-            .name
-            .contains(&std::env::var("PROG").unwrap_or_default())
-        {
-            continue;
-        }
-        let all = traces(&program, &target, 0);
-        let Some(t) = all.get(at) else { continue };
-        let s = subject(&schedule::replay(&program, t).unwrap(), &target);
-        println!("{}", lower::flat::text::print(&s.code));
-        let decoder = Decoder::new(&target).unwrap();
-        let fs = decoder.functions(&s.object).unwrap();
-        for r in &s.analysis.functions {
-            let f = fs.iter().find(|f| f.name == r.name).unwrap();
-            println!("== {} ids {:?}", r.name, r.ids);
-            for (n, (b, o)) in r.graph.blocks.iter().zip(&r.blocks).enumerate() {
-                let wide = o.most - o.least > 1e-6;
-                println!(
-                    "B{n} in {:?} -> {:?} runs {} [{}, {}]{}",
-                    r.graph.innermost(n),
-                    b.next,
-                    o.runs,
-                    o.least,
-                    o.most,
-                    if wide { " WIDE" } else { "" }
-                );
-                for i in &f.instructions[b.instructions.clone()] {
-                    println!(
-                        "     {:04x} {} l{} s{} acc{:?} loop{:?} imm{:?}",
-                        i.offset,
-                        i.opcode,
-                        i.loads as u8,
-                        i.stores as u8,
-                        i.of_access,
-                        i.in_loop,
-                        i.immediate
-                    );
-                }
-            }
-        }
     }
 }
