@@ -15,18 +15,21 @@
 //! Where data decide what runs, bounds hold the number, and may be far apart. They may not elsewhere.
 //! The test prints what was compared of each family.
 
+#[allow(dead_code, reason = "not every test uses all")]
 #[path = "support/callgrind.rs"]
 mod callgrind;
+#[path = "support/families.rs"]
+mod families;
 #[allow(dead_code, reason = "not every test uses all")]
 mod support;
 
 use analysis::{Analysis, Cache, Class, movement};
 use callgrind::Counted;
+use families::FAMILIES;
 use ir::{DType, Expr, ExprKind, Isa, Program, ProgramBuilder, Reducer, Target};
 use llvm::{Decoder, Instruction};
 use lower::flat::{Code, Stmt};
 use std::fmt::{Display, Formatter};
-use support::families::FAMILIES;
 use support::{analysed, compiled, product, traces};
 
 /// Calls the kernels that the process was started for, if it was started for any.

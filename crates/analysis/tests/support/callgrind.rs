@@ -3,6 +3,7 @@
 //! A test `child` calls [`call_kernels`].
 
 use ir::Target;
+use llvm::Decoder;
 use lower::flat::{BufferPlace, Code};
 use runtime::{KernelFn, LoadedCode, Pool};
 use std::collections::HashMap;
@@ -64,6 +65,14 @@ pub fn runs_here(target: &Target) -> bool {
         testkit::host::skipped(&format!("valgrind or {} is missing", target.name()));
     }
     runs
+}
+
+/// Whether an object has masked moves, whose lanes callgrind counts as instructions where it simulates caches.
+pub fn masked(object: &[u8], target: &Target) -> bool {
+    let decoder = Decoder::new(target).expect("a known target");
+    let functions = decoder.functions(object).expect("the object is read");
+    let mut instructions = functions.iter().flat_map(|f| &f.instructions);
+    instructions.any(|i| i.opcode.contains("MASKMOV"))
 }
 
 /// What callgrind counted of one call of a kernel.

@@ -1,6 +1,6 @@
 //! Small programs of every family of operators, with extents that vectors and tiles do not divide.
 
-use super::{convolution, operator, planned, product};
+use crate::support::{convolution, operator, planned, product};
 use graph::Model;
 use graph::ops::{Binary, Conv, Expand, Op, Pad, PadMode, Reduce, ReduceKind, Slice, Unary};
 use ir::{Program, Target};

@@ -1,7 +1,5 @@
 //! Programs of several kinds, and their analysis on any target.
 
-pub mod families;
-
 use analysis::{Analysis, Entry, Fate, analyse};
 use ir::{DType, Expr, Program, ProgramBuilder, Reducer, Target};
 use llvm::{Compiler, Decoder, Emit};
