@@ -418,7 +418,12 @@ fn folded(
         let id = id_of(item).filter(|id| !is_store(*id))?;
         Some((n, id))
     });
-    let mut unnamed = loads.filter(|(_, id)| !named.contains(id));
+    // Where registers hold the buffer, nothing loads it.
+    let in_memory = |id: AccessId| {
+        let buffer = code.accesses[id as usize].buffer;
+        code.buffers[buffer.index()].place != BufferPlace::Register
+    };
+    let mut unnamed = loads.filter(|(_, id)| !named.contains(id) && in_memory(*id));
     let (first, _) = unnamed.next()?;
     unnamed.next().is_none().then_some(first)
 }
