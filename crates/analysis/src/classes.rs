@@ -109,6 +109,14 @@ pub(crate) fn moves_by_stack(i: &Instruction) -> bool {
         && !has(i, PREFETCHES)
 }
 
+/// Whether an instruction reads memory, and whether it writes it. On x86 calls and returns do: LLVM does not say so.
+pub(crate) fn moves_memory(i: &Instruction) -> [bool; 2] {
+    [
+        i.loads || begins(i, RETURNS_BY_STACK),
+        i.stores || begins(i, CALLS_BY_STACK),
+    ]
+}
+
 fn has(i: &Instruction, parts: &[&str]) -> bool {
     parts.iter().any(|p| i.opcode.contains(p))
 }
@@ -139,6 +147,9 @@ const BROADCASTS: &[&str] = &[
     "VMV_V_X",
     "VMV_V_I",
 ];
+
+const RETURNS_BY_STACK: &[&str] = &["RET64"];
+const CALLS_BY_STACK: &[&str] = &["CALL64"];
 
 const SCALAR_LOADS: &[&str] = &[
     "MOV", "POP", //

@@ -16,6 +16,8 @@ pub struct Executions {
     /// How often each loop begins, by id.
     begins: Vec<f64>,
     accesses: HashMap<AccessId, f64>,
+    /// Loops that may begin less often, or end earlier: nothing but data decides.
+    uncertain: BTreeSet<FlatLoopId>,
     /// Conditions that were taken to hold, as text.
     pub taken: BTreeSet<String>,
 }
@@ -26,6 +28,7 @@ impl Executions {
             code,
             loops: vec![],
             conditions: vec![],
+            certain: true,
             found: Executions {
                 begins: vec![0.0; code.loops.len()],
                 ..Executions::default()
@@ -41,6 +44,11 @@ impl Executions {
         self.begins.get(id as usize).copied().unwrap_or(0.0)
     }
 
+    /// Whether a loop begins as often as counted, and has all its iterations.
+    pub fn is_certain(&self, id: FlatLoopId) -> bool {
+        !self.uncertain.contains(&id)
+    }
+
     /// How often an access is made, all lanes at once; `None` if that depends on lanes. The
     /// id of a store stands for all that its statement does in every run.
     pub fn of_access(&self, id: AccessId) -> Option<f64> {
@@ -53,6 +61,8 @@ struct Walk<'a> {
     /// Around the current statement, outermost first.
     loops: Vec<(VarId, i64)>,
     conditions: Vec<Expr>,
+    /// Whether data decide nothing of how often the current statement runs.
+    certain: bool,
     found: Executions,
 }
 
@@ -63,9 +73,15 @@ impl Walk<'_> {
             match s {
                 Stmt::Loop(l) => {
                     self.found.begins[l.id as usize] = here;
+                    let before = self.certain;
+                    self.certain &= l.ending().is_none();
+                    if !self.certain {
+                        self.found.uncertain.insert(l.id);
+                    }
                     self.loops.push((l.var, l.extent));
                     self.stmts(&l.body);
                     self.loops.pop();
+                    self.certain = before;
                 }
                 Stmt::If {
                     cond,
@@ -90,10 +106,12 @@ impl Walk<'_> {
         if stmts.is_empty() {
             return;
         }
-        let before = self.conditions.len();
+        let (before, certain) = (self.conditions.len(), self.certain);
         push_conjuncts(&condition, &mut self.conditions);
+        self.certain &= !condition.loads();
         self.stmts(stmts);
         self.conditions.truncate(before);
+        self.certain = certain;
     }
 
     /// Counts the loads of a statement. Of equal ones only the first has instructions.

@@ -6,7 +6,7 @@
 //! conditions give counts of statements, and the flow of control spreads both over
 //! the blocks. What no id or count decides is named, never dropped.
 
-use crate::classes::{Class, moves_by_stack};
+use crate::classes::{Class, moves_by_stack, moves_memory};
 use crate::executions::Executions;
 use crate::graph::{Graph, MachineLoop};
 use crate::paths::{Known, Paths, paths};
@@ -100,8 +100,9 @@ impl Counts {
             let class = Class::of(i);
             counts.classes[class as usize] += 1.0;
             if class != Class::Prefetch {
-                counts.loads += f64::from(u8::from(i.loads));
-                counts.stores += f64::from(u8::from(i.stores));
+                let [loads, stores] = moves_memory(i);
+                counts.loads += f64::from(u8::from(loads));
+                counts.stores += f64::from(u8::from(stores));
             }
         }
         counts

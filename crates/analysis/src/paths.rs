@@ -10,7 +10,7 @@ use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
 use llvm::{Instruction, MachineFunction};
-use lower::flat::{AccessId, Code, FlatLoopId, LaneOffsets};
+use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, LaneOffsets};
 use std::collections::{BTreeSet, HashMap};
 
 /// What is known of a function before.
@@ -72,6 +72,7 @@ pub fn paths(known: Known<'_>) -> Paths {
         known,
         runs: vec![Runs::default(); known.graph.blocks.len()],
         broken: BTreeSet::new(),
+        certain: true,
     };
     if known.graph.blocks.is_empty() {
         return Paths::default();
@@ -91,19 +92,21 @@ pub fn paths(known: Known<'_>) -> Paths {
     let mut top = outside.unwrap_or(&empty).clone();
     top.items.extend(matched.map(Item::certain_loop));
     out.scope(None, &top, &alike);
+    let far = |r: &Runs| r.most - r.least > TOLERANCE * r.most.max(1.0);
     for (l, id) in known.ids.iter().enumerate() {
+        let header = out.runs[known.graph.loops[l].header];
+        out.certain = match id {
+            Some(id) => known.executions.is_certain(*id),
+            None => !far(&header),
+        };
         match id.and_then(|id| known.regions.get(&Some(id))) {
             Some(region) => {
                 let alike = region.iterations(known.code, known.executions, known.calls);
                 out.scope(Some(l), region, &alike);
             }
-            None => {
-                let runs = out.runs[known.graph.loops[l].header];
-                out.scope(Some(l), &empty, &once(runs.expected));
-            }
+            None => out.scope(Some(l), &empty, &once(header.expected)),
         }
     }
-    let far = |r: &Runs| r.most - r.least > TOLERANCE * r.most.max(1.0);
     let blocks = known.graph.order.iter().copied();
     Paths {
         guessed: blocks.filter(|b| far(&out.runs[*b])).collect(),
@@ -133,6 +136,8 @@ struct Ends {
 struct Part {
     item: usize,
     lane: Option<usize>,
+    /// One instruction makes the access for all lanes: it is made if any lane is.
+    of_any: bool,
     weight: i64,
 }
 
@@ -157,6 +162,8 @@ struct Counting<'a> {
     known: Known<'a>,
     runs: Vec<Runs>,
     broken: BTreeSet<usize>,
+    /// Whether the number of iterations is certain.
+    certain: bool,
 }
 
 impl Counting<'_> {
@@ -188,7 +195,7 @@ impl Counting<'_> {
                     Node::Loop(l) => self.known.graph.loops[*l].header,
                 };
                 for share in [Some(path.shares[n]), beside.map(|b| b.shares[n])] {
-                    self.runs[block].add(share.unwrap_or(0.0), a.times);
+                    self.runs[block].add(share.unwrap_or(0.0), a.times, self.certain);
                 }
             }
             self.check(&scope, region, a, &path);
@@ -231,9 +238,9 @@ impl Counting<'_> {
 }
 
 impl Runs {
-    fn add(&mut self, share: f64, times: f64) {
+    fn add(&mut self, share: f64, times: f64, certain: bool) {
         self.expected += share * times;
-        if share > 1.0 - TOLERANCE {
+        if certain && share > 1.0 - TOLERANCE {
             self.least += times;
         }
         if share > TOLERANCE {
@@ -312,6 +319,7 @@ impl Scope {
             let item = &region.items[p.item];
             let done = match p.lane {
                 Some(lane) => item.lane_done(lane, a),
+                None if p.of_any && item.any_lane_done(a) => Some(true),
                 None => any_lane(item, a),
             };
             let against = if p.weight == STORE {
@@ -372,6 +380,54 @@ fn any_lane(item: &Item, a: &Alike) -> Option<bool> {
     same.then_some(first)
 }
 
+/// What an instruction that is a part of an access counts.
+fn weight(code: &Code, i: &Instruction, id: AccessId) -> i64 {
+    let access = &code.accesses[id as usize];
+    // Of values that memory holds, moves to and from the stack are registers saved there.
+    let on_stack = code.buffers[access.buffer.index()].place == BufferPlace::Stack;
+    match () {
+        () if i.uses_stack && !on_stack => OTHER,
+        () if access.is_store && i.stores => STORE,
+        // Without a register in the address it reads a constant of the code.
+        () if !access.is_store && i.loads && i.address.is_some() => LOAD,
+        () => OTHER,
+    }
+}
+
+/// The load that an instruction makes which has the id of its statement's store: arithmetic with an
+/// operand in memory loses the load's own. `None` if more than one of the statement's loads may be meant.
+/// `named` has the accesses of all instructions that load.
+fn folded(
+    code: &Code,
+    named: &BTreeSet<AccessId>,
+    region: &Region,
+    i: &Instruction,
+    store: usize,
+) -> Option<usize> {
+    let id_of = |item: &Item| match item.what {
+        What::Access(id) => Some(id),
+        What::Loop(_) => None,
+    };
+    let is_store = |id: AccessId| code.accesses[id as usize].is_store;
+    if !i.loads || i.stores || i.uses_stack || i.address.is_none() {
+        return None;
+    }
+    id_of(&region.items[store]).filter(|id| is_store(*id))?;
+    let after = region.items.iter().enumerate().skip(store + 1);
+    let loads = after.map_while(|(n, item)| {
+        let id = id_of(item).filter(|id| !is_store(*id))?;
+        Some((n, id))
+    });
+    // Where registers hold the buffer, nothing loads it.
+    let in_memory = |id: AccessId| {
+        let buffer = code.accesses[id as usize].buffer;
+        code.buffers[buffer.index()].place != BufferPlace::Register
+    };
+    let mut unnamed = loads.filter(|(_, id)| !named.contains(id) && in_memory(*id));
+    let (first, _) = unnamed.next()?;
+    unnamed.next().is_none().then_some(first)
+}
+
 /// What of the region is in each node.
 fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) -> Vec<Vec<Part>> {
     let mut of_loop: HashMap<FlatLoopId, usize> = HashMap::new();
@@ -383,6 +439,8 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
         };
     }
     let mut parts: Vec<Vec<Part>> = Vec::new();
+    let loading = known.instructions.instructions.iter().filter(|i| i.loads);
+    let named: BTreeSet<AccessId> = loading.filter_map(|i| i.of_access).collect();
     // Where instructions that access memory are, in order, by access.
     let mut made: HashMap<usize, Vec<usize>> = HashMap::new();
     for (n, node) in nodes.iter().enumerate() {
@@ -399,24 +457,25 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                     else {
                         continue;
                     };
-                    let stores = known.code.accesses[id as usize].is_store;
-                    let weight = match () {
-                        () if i.uses_stack => OTHER,
-                        () if stores && i.stores => STORE,
-                        () if !stores && i.loads => LOAD,
-                        () => OTHER,
-                    };
+                    let weight = weight(known.code, i, id);
+                    let folded = folded(known.code, &named, region, i, *item);
+                    let (item, weight) = folded.map_or((*item, weight), |load| (load, LOAD));
                     if weight > OTHER {
-                        made.entry(*item).or_default().push(n);
+                        made.entry(item).or_default().push(n);
                     }
-                    let most = own.entry(*item).or_default();
+                    let most = own.entry(item).or_default();
                     *most = weight.max(*most);
                 }
             }
         }
+        let uniform = |item: usize| match region.items[item].what {
+            What::Access(id) => known.code.accesses[id as usize].offsets == LaneOffsets::Uniform,
+            What::Loop(_) => false,
+        };
         let part = |(item, weight)| Part {
             item,
             lane: None,
+            of_any: uniform(item),
             weight,
         };
         parts.push(own.into_iter().map(part).collect());
@@ -430,8 +489,17 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                 .map_or(0, |p| p.weight);
             let lane = Some(*lane);
             if !parts[*n].iter().any(|p| p.item == item && p.lane == lane) {
-                parts[*n].push(Part { item, lane, weight });
+                parts[*n].push(Part {
+                    item,
+                    lane,
+                    of_any: false,
+                    weight,
+                });
             }
+        }
+        if lanes.is_empty() && at.iter().all(|n| *n == at[0]) {
+            let own = parts[at[0]].iter_mut();
+            own.filter(|p| p.item == item).for_each(|p| p.of_any = true);
         }
         if !lanes.is_empty() {
             parts
@@ -445,6 +513,11 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
 /// The lane that each of the instructions of an access is of, if they are decided one by one.
 /// LLVM decides lanes in order, each in a block of its own, with one instruction or several.
 fn lanes_in_order(code: &Code, item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
+    if let What::Access(id) = item.what
+        && code.accesses[id as usize].offsets == LaneOffsets::Uniform
+    {
+        return vec![];
+    }
     let blocks: BTreeSet<usize> = at.iter().copied().collect();
     let all: Vec<usize> = (0..item.lanes()).collect();
     if blocks.len() == 1 && some_differ(item, alike) {

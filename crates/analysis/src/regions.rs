@@ -88,6 +88,11 @@ impl Item {
         }
     }
 
+    /// Whether some lane surely makes the access.
+    pub fn any_lane_done(&self, alike: &Alike) -> bool {
+        (0..self.lanes()).any(|lane| self.lane_done(lane, alike) == Some(true))
+    }
+
     /// Whether a lane makes the access; those beyond the last never do.
     pub fn lane_done(&self, lane: usize, alike: &Alike) -> Option<bool> {
         let done = self.done(alike);

@@ -6,6 +6,7 @@ use ir::Target;
 use llvm::Decoder;
 use lower::flat::{BufferPlace, Code};
 use runtime::{KernelFn, LoadedCode, Pool};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
@@ -66,7 +67,7 @@ pub fn runs_here(target: &Target) -> bool {
     runs
 }
 
-/// Whether an object has masked moves.
+/// Whether an object has masked moves, whose lanes callgrind counts as instructions where it simulates caches.
 pub fn masked(object: &[u8], target: &Target) -> bool {
     let decoder = Decoder::new(target).expect("a known target");
     let functions = decoder.functions(object).expect("the object is read");
@@ -74,14 +75,26 @@ pub fn masked(object: &[u8], target: &Target) -> bool {
     instructions.any(|i| i.opcode.contains("MASKMOV"))
 }
 
+/// What callgrind counted of one call of a kernel.
+pub struct Counted {
+    /// Of the call and all that it calls, as `--cache-sim` orders them: instructions, reads, writes,
+    /// misses of each in the first cache, and in the last one.
+    pub all: Vec<f64>,
+    /// Instructions, reads and writes of the kernel's own code.
+    pub own: [f64; 3],
+    /// Functions of libraries that the code calls, and their instructions.
+    pub called: Vec<(String, f64)>,
+}
+
 /// Instructions, reads and writes of one call of each kernel, and their misses. A file is written whenever the
 /// function that calls them returns.
-/// The caches have so many bytes in 8 ways. Kernels are given by their code and their object.
+/// The caches have so many bytes in 8 ways; without any, only instructions are counted. Kernels are given by their
+/// code and their object.
 pub fn run<'a>(
     kernels: impl Iterator<Item = (&'a Code, &'a [u8])>,
-    [first, last]: [u64; 2],
+    caches: Option<[u64; 2]>,
     folder: &Path,
-) -> Vec<Vec<f64>> {
+) -> Vec<Counted> {
     let mut lines = Vec::new();
     for (at, (code, object)) in kernels.enumerate() {
         let path = folder.join(format!("{at}.o"));
@@ -100,15 +113,20 @@ pub fn run<'a>(
     }
     let (list, out) = (folder.join("kernels"), folder.join("counts"));
     std::fs::write(&list, lines.concat()).expect("the list is written");
+    let simulated = caches.map_or(vec![], |[first, last]| {
+        let sizes = [format!("--D1={first},8,64"), format!("--LL={last},8,64")];
+        ["--cache-sim=yes".to_string()]
+            .into_iter()
+            .chain(sizes)
+            .collect()
+    });
     let result = Command::new("valgrind")
         .args([
             "--tool=callgrind",
-            "--cache-sim=yes",
             "--toggle-collect=tunesmith_measured",
             "--dump-after=tunesmith_measured",
         ])
-        .arg(format!("--D1={first},8,64"))
-        .arg(format!("--LL={last},8,64"))
+        .args(simulated)
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", "child"])
@@ -118,16 +136,65 @@ pub fn run<'a>(
     let text = String::from_utf8_lossy(&result.stderr);
     assert!(result.status.success(), "valgrind failed: {text}");
     (1..=lines.len())
-        .map(|n| totals(&folder.join(format!("counts.{n}"))))
+        .map(|n| counted(&folder.join(format!("counts.{n}"))))
         .collect()
 }
 
-fn totals(file: &Path) -> Vec<f64> {
+/// Reads a file of counts. The kernel's code is in no object that valgrind knows.
+fn counted(file: &Path) -> Counted {
     let written = std::fs::read_to_string(file).expect("callgrind writes its counts");
+    let numbers = |text: &str| -> Vec<f64> {
+        let mut numbers: Vec<f64> = text
+            .split_whitespace()
+            .map(|n| n.parse().expect("a number"))
+            .collect();
+        // Zeros at the end are not written.
+        numbers.resize(9, 0.0);
+        numbers
+    };
     let totals = written.lines().find_map(|l| l.strip_prefix("totals: "));
-    let totals = totals.expect("callgrind writes totals").split(' ');
-    let mut totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();
-    // Zeros at the end are not written.
-    totals.resize(9, 0.0);
-    totals
+    let mut found = Counted {
+        all: numbers(totals.expect("callgrind writes totals")),
+        own: [0.0; 3],
+        called: vec![],
+    };
+    let program = std::env::current_exe().expect("this program");
+    // A name is written once, and its number from then on.
+    let mut names: HashMap<(bool, String), String> = HashMap::new();
+    let mut name = |is_object: bool, text: &str| {
+        let (number, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let known = names.entry((is_object, number.to_string()));
+        known.or_insert_with(|| rest.to_string()).clone()
+    };
+    let (mut object, mut function, mut of_call) = (String::new(), String::new(), false);
+    for line in written.lines() {
+        let part = |key: &str| line.strip_prefix(key);
+        if let Some(text) = part("ob=") {
+            object = name(true, text);
+        } else if let Some(text) = part("fn=") {
+            function = name(false, text);
+        } else if let Some(text) = part("cob=") {
+            name(true, text);
+        } else if let Some(text) = part("cfn=") {
+            name(false, text);
+        } else if line.starts_with("calls=") {
+            of_call = true;
+        } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
+            // The line after a call has what the called function counts for itself.
+            if !std::mem::take(&mut of_call) {
+                let counts = numbers(line.split_once(' ').map_or("", |(_, counts)| counts));
+                if object == "???" {
+                    found
+                        .own
+                        .iter_mut()
+                        .zip(&counts)
+                        .for_each(|(sum, n)| *sum += n);
+                } else if Path::new(&object) != program {
+                    let name = format!("{function} of {object}");
+                    found.called.push((name, counts[0]));
+                }
+            }
+        }
+    }
+    found
 }

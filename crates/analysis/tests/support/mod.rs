@@ -47,6 +47,13 @@ pub fn operator(spec: &str, target: &Target) -> Vec<Program> {
     plan.tasks.into_iter().map(|t| t.program).collect()
 }
 
+/// The programs of a model's tasks.
+pub fn planned(model: &graph::Model, target: &Target) -> Vec<Program> {
+    let options = plan::LayoutPolicy::Blocked.into();
+    let plan = plan::plan(model, target, &options).expect("the model is planned");
+    plan.tasks.into_iter().map(|t| t.program).collect()
+}
+
 /// The traces of a program's space: defaults of sketches, and some points of each.
 pub fn traces(program: &Program, target: &Target, points: usize) -> Vec<Trace> {
     let space = space(program, target, Accuracy::Strict);
