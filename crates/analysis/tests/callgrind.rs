@@ -50,6 +50,8 @@ struct Subject {
 const TOLERANCE: f64 = 0.01;
 /// How far bounds may be apart, relative to callgrind's number, where data decide nothing.
 const WIDTH: f64 = 0.1;
+/// Of so many random candidates one may be counted otherwise; of the defaults none may.
+const MOST_WRONG: usize = 200;
 /// Kernels that are compared at least, on each instruction set.
 const FEWEST: usize = 40;
 
@@ -97,30 +99,35 @@ fn counts_are_those_of_callgrind(isa: Isa) {
     };
     let (plain, simulated) = (run(None), run(Some(CACHES.map(|c| c.bytes))));
     let decoder = Decoder::new(&target).expect("a known target");
-    let mut wrong = Vec::new();
-    let mut kernels = 0;
+    let (mut wrong, mut missing) = (Vec::new(), Vec::new());
+    let (mut kernels, mut wrong_kernels) = (0, 0);
     for (family, range) in FAMILIES.iter().zip(ranges) {
         let mut tally = Tally::default();
         for i in range {
             let ours = ours(&subjects[i], &decoder);
             let found = tally.compare(&ours, &plain[i], &simulated[i]);
-            wrong.extend(
-                found
-                    .into_iter()
-                    .map(|w| format!("{}, {}: {w}", family.name, subjects[i].name)),
-            );
+            wrong_kernels += usize::from(!found.is_empty());
+            let named = |w| format!("{}, {}: {w}", family.name, subjects[i].name);
+            wrong.extend(found.into_iter().map(named));
         }
         println!("{}, {}: {tally}", target.name(), family.name);
         let programs = family.programs(&target).len();
         if tally.kernels < programs {
-            wrong.push(format!(
+            missing.push(format!(
                 "{}: {} kernels of {programs} programs",
                 family.name, tally.kernels
             ));
         }
         kernels += tally.kernels;
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let wrong = wrong.join("\n");
+    println!(
+        "{}: {wrong_kernels} of {kernels} kernels are counted otherwise\n{wrong}",
+        target.name()
+    );
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    let most = if points > 0 { kernels / MOST_WRONG } else { 0 };
+    assert!(wrong_kernels <= most, "{wrong}");
     assert!(kernels >= FEWEST, "{kernels} kernels are compared");
 }
 
