@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Time for further runs of a new model, whose first one met cold memory.
 pub(crate) const PROFILING: Duration = Duration::from_millis(50);
 
+/// Time for runs at the end of a search, even if none is left: small kernels are only fast when they are run often.
+pub(crate) const LEAST_PROFILING: Duration = Duration::from_millis(10);
+
 /// What models are made for.
 #[derive(Clone, Copy)]
 pub struct Making<'a> {

@@ -3,7 +3,7 @@
 use crate::Tuned;
 use crate::choice::{Choice, Time};
 use crate::compile::{Builders, assemble_alternatives, named};
-use crate::default_model::{DefaultModel, PROFILING};
+use crate::default_model::{DefaultModel, LEAST_PROFILING, PROFILING};
 use crate::energy::Stage;
 use crate::error::Result;
 use crate::known::Lookup;
@@ -264,7 +264,10 @@ fn profiles(
     left: &dyn Fn() -> Duration,
 ) -> Result<[Vec<u64>; 2]> {
     let Some(chosen) = chosen else {
-        let least = profile(default, (6 * PROFILING).min(left() / 3))?;
+        let least = profile(
+            default,
+            (6 * PROFILING).min(left() / 3).max(LEAST_PROFILING),
+        )?;
         return Ok([least.clone(), least]);
     };
     let begin = Instant::now();
@@ -272,7 +275,8 @@ fn profiles(
     let mut rounds = 1;
     let mut more = || {
         rounds += 1;
-        let (took, few) = (begin.elapsed(), rounds <= 5);
+        let took = begin.elapsed();
+        let few = rounds <= 5 || took < LEAST_PROFILING;
         took < 6 * PROFILING && (few || left() > 3 * took)
     };
     while more() {
