@@ -334,16 +334,20 @@ fn print(r: &ReadReport) -> Result<()> {
         super::print_line(&format!("{left} more tasks (--wide shows all)"))?;
     }
     let unit = Unit::of(r.default_cycles.max(r.cycles));
+    let compared = match r.tasks.iter().any(|t| t.default_cycles.is_some()) {
+        true => format!(
+            "{} {}{}, {} with defaults ({})",
+            unit.number(r.cycles),
+            unit.word,
+            r.score,
+            unit.number(r.default_cycles),
+            times(r.default_cycles / r.cycles.max(1.0)),
+        ),
+        false => "nothing is known of its kernels".into(),
+    };
     super::print_line(&format!(
-        "{}: {} {}{}, {} with defaults ({}); {} candidates read in {:.0} s, none run",
-        r.model,
-        unit.number(r.cycles),
-        unit.word,
-        r.score,
-        unit.number(r.default_cycles),
-        times(r.default_cycles / r.cycles.max(1.0)),
-        r.trials,
-        r.wall_s,
+        "{}: {compared}; {} candidates read in {:.0} s, none run",
+        r.model, r.trials, r.wall_s,
     ))?;
     let unread = r
         .tasks
