@@ -48,7 +48,7 @@ pub use model::{
     Alternative, Call, CompiledModel, Inconsistent, KernelId, ModelStep, StepGroup, StepId,
     TensorId, TensorInfo, TensorPlace,
 };
-pub use online::{Gone, Selectors};
+pub use online::{Gone, Reason, Selectors};
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
 pub use relocation::Machine;
