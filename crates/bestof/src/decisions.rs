@@ -100,6 +100,12 @@ impl Decisions {
         own.map(|((_, key), d)| (key.as_str(), d))
     }
 
+    /// All decisions, with the names of their selectors and their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &Decision)> {
+        let all = self.all.iter();
+        all.map(|((selector, key), d)| (selector.as_str(), key.as_str(), d))
+    }
+
     /// Adds a decision. One that rests on more samples stays.
     pub fn put(
         &mut self,

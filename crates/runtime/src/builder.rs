@@ -7,7 +7,7 @@
 
 use crate::abi::KernelFailure;
 use crate::choices::without_unused_constants;
-use crate::constants::{Blob, Buffer, Constant, gathered};
+use crate::constants::{Blob, Buffer, Bytes, Constant, gathered};
 use crate::derived::{Derivation, run_prepare};
 use crate::elf::ElfError;
 use crate::guard::CanaryError;
@@ -107,6 +107,8 @@ impl Deref for Value {
         self.0.bytes()
     }
 }
+
+impl Bytes for Value {}
 
 /// A kernel for a step, with a tensor for each of its parameters by name:
 /// those of the kernel that are not prepared, and the constants of its prepare entry.

@@ -109,14 +109,30 @@ impl CompiledModel {
     /// If a step does not have so many alternatives, or the steps of a group do not run the same set.
     #[must_use]
     pub fn with_choices(&self, choices: &[usize]) -> CompiledModel {
+        let mut left = self.sharing_choices(choices);
+        left.constants = gathered(left.constants);
+        left
+    }
+
+    /// As [`CompiledModel::with_choices`], but with the constants of this model: nothing is copied.
+    pub(crate) fn sharing_choices(&self, choices: &[usize]) -> CompiledModel {
         let mut manifest = self.chosen(choices);
         let constants = without_unused_constants(&mut manifest, &self.constants);
         drop_unused_kernels(&mut manifest);
         place_activations(&mut manifest);
         CompiledModel {
             manifest,
-            constants: gathered(constants),
+            constants,
         }
+    }
+
+    /// Whether the steps of each group run the same set, or each a free alternative.
+    pub(crate) fn sets_agree(&self, choices: &[usize]) -> bool {
+        self.manifest.groups.iter().all(|group| {
+            let steps = group.steps.iter().map(|s| s.index());
+            let sets = steps.map(|at| choices[at].checked_sub(self.free_alternatives(at)));
+            sets.collect::<BTreeSet<Option<usize>>>().len() == 1
+        })
     }
 
     /// [`CompiledModel::arena_bytes`] of the model with its first alternatives alone.

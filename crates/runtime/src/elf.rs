@@ -101,6 +101,11 @@ impl LoadedCode {
         Ok(LoadedCode { mapping, functions })
     }
 
+    /// Bytes of memory that the code takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
     /// The address of a function that the object exports.
     pub fn function(&self, name: &str) -> Option<*const u8> {
         let offset = *self.functions.get(name)?;

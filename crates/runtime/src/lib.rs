@@ -48,10 +48,10 @@ pub use model::{
     Alternative, Call, CompiledModel, Inconsistent, KernelId, ModelStep, StepGroup, StepId,
     TensorId, TensorInfo, TensorPlace,
 };
-pub use online::{Gone, Selectors};
+pub use online::{Gone, Reason, Selectors};
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
 pub use relocation::Machine;
-pub use run::{Choice, FixedSelector, Model, RunError, SelectionKey, Selector};
+pub use run::{Choice, FixedSelector, MemoryUse, Model, RunError, SelectionKey, Selector};
 pub use signature::{KeyError, SigningKey, VerifyKey};
 pub use variants::{Dim, OutputRows, Padding, Variants};

@@ -84,6 +84,11 @@ impl Mapping {
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.base
     }
+
+    /// Whole pages.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 }
 
 impl Drop for Mapping {

@@ -5,13 +5,14 @@
 //! the step's selector. The selectors of a group's steps are inside that of the group (`groups`). A decided
 //! step costs a look at a list more than one without alternatives, and no reading of a clock.
 
-use crate::choices::word;
 use crate::groups::{GroupSelector, Grouped, Open};
 use crate::interruptions::Interruptions;
 use crate::model::{Alternative, CompiledModel, StepGroup, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
 use bestof::{Begun, BestOf, Circumstances, Decisions, Options, Unfit};
+use making::{Making, task};
+use std::collections::BTreeSet;
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,8 @@ struct Own {
     node: Arc<Node>,
     /// The names of the alternatives.
     names: Arc<[String]>,
+    /// The first of the steps.
+    step: Arc<str>,
     /// The selector of the group that the steps are in.
     within: Option<Arc<GroupSelector>>,
 }
@@ -57,13 +60,25 @@ struct OfVariant {
     groups: Vec<Grouped>,
 }
 
-/// A decision of earlier runs that does not hold, as the model has no such alternative.
+/// Why a decision of earlier runs does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The model has no such alternative.
+    NoKernel,
+    /// The step is in a group, and was decided alone: a group's steps have other selectors.
+    InGroup,
+    /// The step is in no group, and was decided in one.
+    NoGroup,
+}
+
+/// A decision of earlier runs that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gone {
     /// The first step that the decision is about.
     pub step: String,
     /// The algorithms that were decided on, without the hashes of their code.
     pub algorithm: String,
+    pub reason: Reason,
 }
 
 /// The selectors of a model's steps, for models that run and for whoever asks what was decided.
@@ -74,118 +89,6 @@ pub struct Selectors {
     /// One for the groups that have the same alternatives.
     together: Vec<Arc<GroupSelector>>,
     variants: Vec<OfVariant>,
-}
-
-/// What makes selectors: their options, and decisions of earlier runs.
-struct Making<'a> {
-    options: &'a Options,
-    known: Option<&'a Arc<Decisions>>,
-}
-
-impl Making<'_> {
-    fn selector(
-        &self,
-        name: &str,
-        names: Vec<String>,
-        known: Option<Arc<Decisions>>,
-    ) -> Result<BestOf<SelectionKey, ()>, Unfit> {
-        let alternatives = names.into_iter().map(|name| (name, ()));
-        let selector = BestOf::new(name, alternatives, self.options.clone())?;
-        Ok(match known {
-            Some(known) => selector.starting_from(known),
-            None => selector,
-        })
-    }
-
-    /// The alternative of a decision of earlier runs that is not among these; none if all are there.
-    fn gone(&self, name: &str, names: &[String]) -> Option<String> {
-        let mut all = self.known?.of(name).map(|(_, d)| &d.alternative);
-        all.find(|a| !names.contains(a)).cloned()
-    }
-
-    /// Decisions among the alternatives of a step as its selector and those of its families start from them.
-    fn known(&self, name: &str, names: &[String]) -> Option<Arc<Decisions>> {
-        let mut known = Decisions::new();
-        for (key, d) in self.known?.of(name) {
-            let Some(leaf) = names.iter().find(|n| **n == d.alternative) else {
-                continue;
-            };
-            let family = family(leaf);
-            let mut put = |name: &str, alternative: &str| {
-                known.put(name, key, alternative, d.samples, d.median);
-            };
-            match numbered(names, family).is_empty() {
-                true => put(name, leaf),
-                false => {
-                    put(name, family);
-                    put(&inner(name, family), leaf);
-                }
-            }
-        }
-        Some(Arc::new(known))
-    }
-
-    /// The selector of alternatives with these names. Of a family with several numbers they are
-    /// one member, at the place of the first of them.
-    fn of_alternatives(&self, name: &str, names: &[String]) -> Result<Node, Unfit> {
-        let known = self.known(name, names);
-        let node = |name: &str, named: Vec<(String, Member)>| {
-            let (names, members): (Vec<String>, Vec<Member>) = named.into_iter().unzip();
-            let selector = self.selector(name, names, known.clone())?;
-            Ok(Node { selector, members })
-        };
-        let mut members = Vec::new();
-        for (at, own) in names.iter().enumerate() {
-            let inside = numbered(names, family(own));
-            if inside.is_empty() {
-                members.push((own.clone(), Member::Alternative(at)));
-            } else if inside[0] == at {
-                let leaf = |i: &usize| (names[*i].clone(), Member::Alternative(*i));
-                let family = family(own).to_string();
-                let nested = node(&inner(name, &family), inside.iter().map(leaf).collect())?;
-                let node = Box::new(nested);
-                members.push((family.clone(), Member::Nested { family, node }));
-            }
-        }
-        node(name, members)
-    }
-}
-
-/// The name of the selector of a family inside of a step's.
-fn inner(name: &str, family: &str) -> String {
-    format!("{name} {family}")
-}
-
-/// The name of a step's selector: its task, which other alternatives do not change. A step that does not say what it
-/// depends on has the hash of its alternatives.
-fn task(key_shape: &[i64], names: &[String]) -> String {
-    match key_shape {
-        [] => {
-            let of_names = xxhash_rust::xxh3::xxh3_64(names.concat().as_bytes());
-            format!("{of_names:016x}")
-        }
-        shape => {
-            let all = shape.iter().map(|n| format!("{n:016x}"));
-            all.collect::<Vec<String>>().join(" ")
-        }
-    }
-}
-
-/// The word without its number.
-fn family(name: &str) -> &str {
-    word(name).trim_end_matches(|c: char| c.is_ascii_digit())
-}
-
-/// The positions of a family's names, if they have several numbers and there are other families.
-fn numbered(names: &[String], of: &str) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..names.len()).collect();
-    all.retain(|i| !of.is_empty() && family(&names[*i]) == of);
-    // Points of one algorithm, such as two of `gemm.packed`, are no family.
-    let differ = all.iter().any(|i| word(&names[*i]) != word(&names[all[0]]));
-    if !differ || all.len() == names.len() {
-        all.clear();
-    }
-    all
 }
 
 impl Node {
@@ -376,7 +279,41 @@ impl Selectors {
         for model in variants.models() {
             found.add(model, &making)?;
         }
+        if let Some(known) = known {
+            found.find_regrouped(known);
+        }
         Ok(found)
+    }
+
+    /// Finds steps that were decided alone and are in a group now, or the other way round: a decision under a name that no
+    /// selector has, on a kernel of a step that no decision is about.
+    fn find_regrouped(&mut self, known: &Decisions) {
+        let own = self.all.iter().map(|o| o.node.selector.name());
+        let together = self.together.iter().map(|s| s.name());
+        let names: BTreeSet<&str> = own.chain(together).collect();
+        let unused = known.iter().filter(|(name, ..)| !names.contains(name));
+        let unused: Vec<(bool, &str)> = unused
+            .map(|(name, _, d)| (name.contains(OF_GROUP), &*d.alternative))
+            .collect();
+        let mut found = Vec::new();
+        for own in &self.all {
+            if known.of(own.node.selector.name()).next().is_some() {
+                continue;
+            }
+            let grouped = own.within.is_some();
+            let has = |name: &str| own.names.iter().any(|own| own == name);
+            let mut other = unused.iter().filter(|(other, _)| *other != grouped);
+            if let Some((_, alternative)) = other.find(|(_, name)| has(name)) {
+                let reason = match grouped {
+                    true => Reason::InGroup,
+                    false => Reason::NoGroup,
+                };
+                found.push((own.step.clone(), *alternative, reason));
+            }
+        }
+        for (step, alternative, reason) in found {
+            self.is_gone(&step, alternative, reason);
+        }
     }
 
     /// Adds a variant.
@@ -389,7 +326,7 @@ impl Selectors {
             let name = task(&first.key_shape, &all_names(model, of_group));
             let name = format!("{name} together");
             if let Some(alternative) = making.gone(&name, &names) {
-                self.is_gone(&first.name, &alternative);
+                self.is_gone(&first.name, &alternative, Reason::NoKernel);
             }
             let named = making.selector(&name, names, making.known.cloned())?;
             let mut known = self.together.iter();
@@ -415,14 +352,14 @@ impl Selectors {
                 // The steps of a group have one key.
                 let mut steps = model.groups()[g].steps.iter();
                 let place = steps.position(|s| s.index() == at);
-                name += &format!(" step {}", place.unwrap_or(0));
+                name += &format!("{OF_GROUP}{}", place.unwrap_or(0));
             }
             let known = self.all.len();
-            let own = self.own(&name, names, within, making)?;
+            let own = self.own(&name, (&step.name, names), within, making)?;
             if own == known
                 && let Some(alternative) = making.gone(&name, &self.all[own].names)
             {
-                self.is_gone(&step.name, &alternative);
+                self.is_gone(&step.name, &alternative, Reason::NoKernel);
             }
             of.own.push(Some(own));
         }
@@ -430,16 +367,17 @@ impl Selectors {
         Ok(())
     }
 
-    fn is_gone(&mut self, step: &str, alternative: &str) {
+    fn is_gone(&mut self, step: &str, alternative: &str, reason: Reason) {
         let calls = alternative.split(" & ");
         let words = calls.map(|a| a.split(' ').next().unwrap_or_default());
         self.gone.push(Gone {
             step: step.to_string(),
             algorithm: words.collect::<Vec<&str>>().join(" & "),
+            reason,
         });
     }
 
-    /// Decisions of earlier runs that do not hold, as what was decided on is no alternative here.
+    /// Decisions of earlier runs that do not hold.
     pub fn gone(&self) -> &[Gone] {
         &self.gone
     }
@@ -448,7 +386,7 @@ impl Selectors {
     fn own(
         &mut self,
         name: &str,
-        names: Vec<String>,
+        (step, names): (&str, Vec<String>),
         within: Option<Arc<GroupSelector>>,
         making: &Making<'_>,
     ) -> Result<usize, Unfit> {
@@ -465,6 +403,7 @@ impl Selectors {
         self.all.push(Own {
             node,
             names,
+            step: step.into(),
             within,
         });
         Ok(self.all.len() - 1)
@@ -608,6 +547,9 @@ impl Selectors {
 
 /// Where a group's selector has its steps apart; the sets follow.
 const APART: usize = 0;
+
+/// Stands in the name of a selector of a step of a group, before its place there.
+const OF_GROUP: &str = " step ";
 
 /// What a group chooses among: to run apart, and the sets.
 fn group_names(model: &CompiledModel, group: usize) -> Vec<String> {
@@ -779,6 +721,7 @@ impl Selector for Online {
     }
 }
 
+mod making;
 mod tree;
 
 #[cfg(test)]

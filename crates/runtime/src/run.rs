@@ -14,7 +14,7 @@ use crate::mapping::Mapping;
 use crate::model::{Call, CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
 use crate::variants::{Missing, Selected, Variants, fit};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ pub struct Model {
     pool: Arc<Pool>,
     variants: Arc<Variants>,
     /// Keeps the entries in `steps` alive.
-    _code: Vec<LoadedCode>,
+    code: Vec<(Arc<BuiltKernel>, LoadedCode)>,
 }
 
 // SAFETY: the pointers in `steps` lead into memory that this value owns or
@@ -204,33 +204,25 @@ impl Model {
     /// selected.
     pub fn of(variants: Arc<Variants>, pool: Arc<Pool>) -> Result<Model, LoadError> {
         let mut code = Vec::new();
-        let mut loaded: HashMap<*const BuiltKernel, usize> = HashMap::new();
+        let mut known: HashSet<*const BuiltKernel> = HashSet::new();
         for kernel in variants.models().iter().flat_map(|m| m.kernels()) {
-            if loaded.contains_key(&Arc::as_ptr(kernel)) {
+            if !known.insert(Arc::as_ptr(kernel)) {
                 continue;
             }
-            loaded.insert(Arc::as_ptr(kernel), code.len());
             kernel.check_host()?;
             let object = LoadedCode::load(&kernel.code);
-            code.push(object.map_err(|source| LoadError::Code {
+            let object = object.map_err(|source| LoadError::Code {
                 kernel: kernel.entry.clone(),
                 source,
-            })?);
+            })?;
+            code.push((kernel.clone(), object));
         }
         let variants = variants.ready(&pool)?;
-        let threads = pool.ctx().threads;
-        let most = |bytes: &dyn Fn(&CompiledModel) -> u64| {
-            let all = variants.models().iter().map(|m| bytes(m));
-            memory(all.max().unwrap_or(0))
-        };
-        let arena = most(&CompiledModel::arena_bytes)?;
-        let workspace = most(&|m| m.workspace_bytes(threads))?;
-        let mut steps = Vec::with_capacity(variants.models().len());
-        for (at, compiled) in variants.models().iter().enumerate() {
-            let key = |step: usize| variants.selection_key(at, step, threads);
-            let object = |kernel: &Arc<BuiltKernel>| &code[loaded[&Arc::as_ptr(kernel)]];
-            steps.push(loaded_steps(compiled, &arena, &key, &object)?);
-        }
+        let Loaded {
+            steps,
+            arena,
+            workspace,
+        } = Loaded::new(&variants, &pool, &code)?;
         let groups = variants.models().iter().map(|m| m.groups().len());
         let mut model = Model {
             steps,
@@ -241,7 +233,7 @@ impl Model {
             workspace,
             pool,
             variants,
-            _code: code,
+            code,
         };
         model.reset_states();
         Ok(model)
@@ -637,6 +629,45 @@ fn selected(
     result
 }
 
+/// Variants with memory, and with the addresses in code that is loaded.
+struct Loaded {
+    steps: Vec<Vec<LoadedStep>>,
+    arena: Mapping,
+    workspace: Mapping,
+}
+
+impl Loaded {
+    /// All constants are there, and the code of all kernels.
+    fn new(
+        variants: &Variants,
+        pool: &Pool,
+        code: &[(Arc<BuiltKernel>, LoadedCode)],
+    ) -> Result<Loaded, LoadError> {
+        let threads = pool.ctx().threads;
+        let most = |bytes: &dyn Fn(&CompiledModel) -> u64| {
+            let all = variants.models().iter().map(|m| bytes(m));
+            memory(all.max().unwrap_or(0))
+        };
+        let arena = most(&CompiledModel::arena_bytes)?;
+        let workspace = most(&|m| m.workspace_bytes(threads))?;
+        let code = code
+            .iter()
+            .map(|(kernel, code)| (Arc::as_ptr(kernel), code));
+        let code: HashMap<*const BuiltKernel, &LoadedCode> = code.collect();
+        let mut steps = Vec::with_capacity(variants.models().len());
+        for (at, compiled) in variants.models().iter().enumerate() {
+            let key = |step: usize| variants.selection_key(at, step, threads);
+            let object = |kernel: &Arc<BuiltKernel>| code[&Arc::as_ptr(kernel)];
+            steps.push(loaded_steps(compiled, &arena, &key, &object)?);
+        }
+        Ok(Loaded {
+            steps,
+            arena,
+            workspace,
+        })
+    }
+}
+
 /// The steps of a variant, whose kernels are in loaded code.
 fn loaded_steps<'c>(
     compiled: &CompiledModel,
@@ -721,3 +752,7 @@ fn address(compiled: &CompiledModel, arena: &Mapping, id: TensorId) -> Option<*m
         TensorPlace::View { .. } | TensorPlace::Discarded => None,
     }
 }
+
+mod retire;
+
+pub use retire::MemoryUse;

@@ -7,7 +7,7 @@
 //! are, and whether a dimension may be padded, is the compiler's decision.
 
 use crate::artifact::LoadError;
-use crate::constants::{Blob, Constant, gathered};
+use crate::constants::{Blob, Constant, compacted, gathered, held_bytes};
 use crate::derived;
 use crate::kernel::BuiltKernel;
 use crate::model::{CompiledModel, Inconsistent, TensorId, TensorInfo};
@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::run::{RunError, SelectionKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A dimension of a model's inputs that has a name, and one size in each variant.
@@ -61,18 +61,19 @@ pub(crate) struct Selected {
 pub struct Variants {
     dims: Vec<Dim>,
     models: Vec<Arc<CompiledModel>>,
-    /// With all constants, once they were made.
-    ready: OnceLock<Arc<Variants>>,
+    /// With all constants, while a model has them.
+    ready: Mutex<Weak<Variants>>,
+    /// What is left once some have chosen, while a model has it.
+    left: Mutex<Vec<(Vec<Choices>, Weak<Variants>)>>,
 }
+
+/// The chosen alternatives of all steps of a variant; none if the variant stays as it is.
+pub(crate) type Choices = Option<Vec<usize>>;
 
 impl From<Arc<CompiledModel>> for Variants {
     /// A model whose dimensions have no names.
     fn from(model: Arc<CompiledModel>) -> Variants {
-        Variants {
-            dims: Vec::new(),
-            models: vec![model],
-            ready: OnceLock::new(),
-        }
+        Variants::unchecked(Vec::new(), vec![model])
     }
 }
 
@@ -89,14 +90,18 @@ impl Variants {
         dims: Vec<Dim>,
         models: Vec<Arc<CompiledModel>>,
     ) -> Result<Variants, Inconsistent> {
-        let ready = OnceLock::new();
-        let variants = Variants {
-            dims,
-            models,
-            ready,
-        };
+        let variants = Variants::unchecked(dims, models);
         variants.check()?;
         Ok(variants)
+    }
+
+    fn unchecked(dims: Vec<Dim>, models: Vec<Arc<CompiledModel>>) -> Variants {
+        Variants {
+            dims,
+            models,
+            ready: Mutex::default(),
+            left: Mutex::default(),
+        }
     }
 
     /// Adds a variant. Its kernels and constants that the others have too are theirs
@@ -108,7 +113,7 @@ impl Variants {
     pub fn add(&mut self, model: &CompiledModel) -> Result<(), Inconsistent> {
         let shared = self.share(model);
         self.models.push(Arc::new(shared));
-        self.ready = OnceLock::new();
+        (self.ready, self.left) = (Mutex::default(), Mutex::default());
         self.check().inspect_err(|_| _ = self.models.pop())
     }
 
@@ -124,15 +129,46 @@ impl Variants {
         if !self.models.iter().any(|m| m.lacks_constants()) {
             return Ok(self);
         }
-        if let Some(ready) = self.ready.get() {
-            return Ok(ready.clone());
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = ready.upgrade() {
+            return Ok(ready);
         }
-        let whole = Variants {
-            dims: self.dims.clone(),
-            models: derived::made(&self.models, pool)?,
-            ready: OnceLock::new(),
-        };
-        Ok(self.ready.get_or_init(|| Arc::new(whole)).clone())
+        let models = derived::made(&self.models, pool)?;
+        let whole = Arc::new(Variants::unchecked(self.dims.clone(), models));
+        *ready = Arc::downgrade(&whole);
+        Ok(whole)
+    }
+
+    /// The variants without the alternatives that these choices leave out. Models with equal choices have one value; it
+    /// shares with this one what stays, unless that is a small part of a large buffer.
+    ///
+    /// # Panics
+    /// As [`CompiledModel::with_choices`].
+    pub(crate) fn left(&self, choices: Vec<Choices>) -> Arc<Variants> {
+        let mut known = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, left)| left.strong_count() > 0);
+        let same = known.iter().find(|(of, _)| *of == choices);
+        if let Some(left) = same.and_then(|(_, left)| left.upgrade()) {
+            return left;
+        }
+        let own = self.models.iter().zip(&choices).map(|(m, c)| match c {
+            Some(choices) => m.sharing_choices(choices),
+            None => CompiledModel {
+                manifest: m.manifest.clone(),
+                constants: m.constants.clone(),
+            },
+        });
+        let mut models: Vec<CompiledModel> = own.collect();
+        compacted(models.iter_mut().flat_map(|m| &mut m.constants).collect());
+        let models = models.into_iter().map(Arc::new).collect();
+        let left = Arc::new(Variants::unchecked(self.dims.clone(), models));
+        known.push((choices, Arc::downgrade(&left)));
+        left
+    }
+
+    /// Bytes of memory that the constants of all variants keep.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        held_bytes(self.models.iter().flat_map(|m| &m.constants))
     }
 
     /// In the order in which they were added.

@@ -4,10 +4,12 @@
 
 mod c_object;
 
+use bestof::Decisions;
 use c_object::{built, param};
 use runtime::{
-    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, KernelId,
-    KernelTarget, Model, ModelBuilder, ParamRole, Pool, Selectors, TensorId, TensorPlace, Variants,
+    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, Gone, KernelId,
+    KernelTarget, Model, ModelBuilder, ParamRole, Pool, Reason, Selectors, TensorId, TensorPlace,
+    Variants,
 };
 use std::sync::Arc;
 use tensor::{DType, Tensor};
@@ -254,6 +256,68 @@ fn decisions_about_groups_survive_the_program() {
     assert_right(&mut m);
     let key = |step: usize| again.selection_key(0, step, 1);
     assert_eq!(second.decided(0, key), chosen);
+}
+
+/// The first step of such a model, alone.
+fn apart(of: Kernels) -> CompiledModel {
+    let mut b = builder();
+    let x = b.add_input("x", DType::F32, &[N]);
+    let free = b.add_kernel(kernel("free", [12, 3, 1, of.other[1]]));
+    let other = b.add_kernel(kernel("other", [12, 3, of.other[0], 0]));
+    let y = b.add_tensor("y", DType::F32, &[N]);
+    b.add_step("alone", &[], &[bound(free, x, y), bound(other, x, y)])
+        .unwrap();
+    b.mark_output(y);
+    b.finish().unwrap()
+}
+
+#[test]
+fn decisions_that_do_not_hold_in_a_group_or_outside_of_one_are_said() {
+    let found = |model: CompiledModel, known: &Decisions| {
+        let variants = Variants::from(Arc::new(model));
+        let all = selectors(&variants, Some(&Arc::new(known.clone())));
+        all.gone().to_vec()
+    };
+    let gone = |step: &str, reason| Gone {
+        step: step.into(),
+        algorithm: "free".into(),
+        reason,
+    };
+    let of = Kernels {
+        codes: [7, 0],
+        ..QUICK_SET
+    };
+    let (grouped, chosen) = decided(&mut loaded(model(of)));
+    assert_eq!(chosen[0], Some(0));
+    let mut known = Decisions::new();
+    grouped.save(&mut known);
+    assert_eq!(found(apart(of), &known), [gone("alone", Reason::NoGroup)]);
+    assert_eq!(found(model(of), &known), []);
+
+    let variants = Arc::new(Variants::from(Arc::new(apart(of))));
+    let alone = selectors(&variants, None);
+    let mut m = Model::of(variants, Arc::new(Pool::new(1).unwrap())).unwrap();
+    m.set_selector(Some(alone.online()));
+    for _ in 0..100 {
+        m.run(&[("x", &input())]).unwrap();
+    }
+    let mut known = Decisions::new();
+    alone.save(&mut known);
+    assert_eq!(known.len(), 1);
+    assert_eq!(found(model(of), &known), [gone("first", Reason::InGroup)]);
+    assert_eq!(found(apart(of), &known), []);
+    // What is decided anew is no longer missed, and decisions on other kernels are about something else.
+    let both = {
+        let mut both = known.clone();
+        grouped.save(&mut both);
+        both
+    };
+    assert_eq!(found(model(of), &both), []);
+    let mut others = Decisions::new();
+    for (name, key, d) in known.iter() {
+        others.put(name, key, "free 0123456789abcdef", d.samples, d.median);
+    }
+    assert_eq!(found(model(of), &others), []);
 }
 
 /// Whether its first step fails or its last, and before the decision or behind it.

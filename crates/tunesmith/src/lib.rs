@@ -21,7 +21,8 @@
 //!   the artifact, which needs no compiler to run.
 //! - A model that was compiled with alternatives chooses among them while it runs:
 //!   [`Model::set_selector`] takes [`Selectors::online`] of [`selectors`], and a [`DecisionFile`] keeps what
-//!   was decided. [`decided`] gives the model without the alternatives that lost.
+//!   was decided. Between two inferences [`Model::retire`] lets go of the memory of what lost. [`decided`] gives the model
+//!   without it, to be saved.
 //! - [`check()`]: compares every layer of a compiled model with plain references.
 //!
 //! # Worker processes
@@ -116,7 +117,7 @@ pub use ir::Target;
 pub use measure::Policy;
 pub use online::{DecisionFile, decided, selectors};
 pub use onnx::ImportOptions;
-pub use runtime::{CompiledModel, Model, Pool, Selectors, Variants};
+pub use runtime::{CompiledModel, Gone, MemoryUse, Model, Pool, Reason, Selectors, Variants};
 pub use search::{Accuracy, SpaceKind};
 pub use source::{Sizes, load, load_variants};
 pub use store::Store;

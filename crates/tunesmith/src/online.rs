@@ -21,11 +21,16 @@ const NAMES: (&str, &str) = ("steps", "tasks");
 
 impl DecisionFile {
     pub fn new(path: &Path, model: &CompiledModel, threads: usize) -> DecisionFile {
+        DecisionFile::of_name(path, model.name(), threads)
+    }
+
+    /// For a model that is not compiled yet, by the name that it will have.
+    pub fn of_name(path: &Path, model: &str, threads: usize) -> DecisionFile {
         let facts = [
             ("machine", Machine::host().fingerprint()),
             ("threads", threads.to_string()),
             ("library", env!("CARGO_PKG_VERSION").to_string()),
-            ("model", model.name().to_string()),
+            ("model", model.to_string()),
             (NAMES.0, NAMES.1.to_string()),
         ];
         DecisionFile {

@@ -59,6 +59,25 @@ fn algorithms_that_differ_in_a_number_choose_among_themselves_first() {
 }
 
 #[test]
+fn several_calls_are_a_family_if_they_differ_in_a_number_alone() {
+    let n = node(&[
+        "nest+winograd2+nest 1+2+3",
+        "nest+direct+nest 1+4+3",
+        "nest+winograd4+nest 1+5+3",
+        "direct+winograd4 6+5",
+    ]);
+    let members: Vec<Vec<usize>> = n
+        .members
+        .iter()
+        .map(|m| (0..4).filter(|at| m.has(*at)).collect())
+        .collect();
+    assert_eq!(members, [vec![0, 2], vec![1], vec![3]]);
+    assert!(
+        matches!(&n.members[0], Member::Nested { family, .. } if family == "nest+winograd+nest")
+    );
+}
+
+#[test]
 fn a_family_that_loses_is_decided_and_judged_by_its_best() {
     let n = node(&["im2row 1", "winograd2.a 2", "winograd4.b 3"]);
     let nanoseconds = [10, 40, 20];
@@ -206,6 +225,7 @@ fn a_known_kernel_is_decided_with_any_others_beside_it() {
         // What starts decided is saved as it was.
         assert_eq!(node.begin(&key(), &mut Vec::new()), at);
         let own = Own {
+            step: "step".into(),
             node: Arc::new(node),
             names: names.into(),
             within: None,

@@ -28,6 +28,9 @@ pub struct OnlineSummary {
     /// Inferences and time until then; 0 where a file had the decisions.
     pub explored: usize,
     pub exploring_ms: f64,
+    /// What the model keeps in memory once all steps are decided, and what it let go.
+    pub kept_mbytes: f64,
+    pub released_mbytes: f64,
     pub median_ms: f64,
     pub min_ms: f64,
     /// The first alternatives of all steps; then, if each choice was asked for, all steps with one
@@ -110,6 +113,7 @@ pub fn measured(
     if let Some(kept) = kept {
         kept.save(&selectors)?;
     }
+    let released = online.retire(&selectors)?;
     let mut choices = compiled.fixed_choices();
     if !each {
         choices.truncate(1);
@@ -141,6 +145,8 @@ pub fn measured(
         decided,
         explored,
         exploring_ms: exploring.as_secs_f64() * 1e3,
+        kept_mbytes: online.memory().total() as f64 / 1e6,
+        released_mbytes: released as f64 / 1e6,
         median_ms: own.median_ms(),
         min_ms: own.min_ms(),
         pays_after: (explored > 0 && differs && gain_ms > 0.0)
@@ -328,8 +334,15 @@ pub fn text(s: &OnlineSummary) -> String {
         true => String::new(),
         false => steps_text(&s.groups),
     };
+    let memory = match s.released_mbytes > 0.0 {
+        true => format!(
+            "{:.2} MB of what lost are released; the model keeps {:.2} MB\n",
+            s.released_mbytes, s.kept_mbytes
+        ),
+        false => String::new(),
+    };
     format!(
-        "{}{groups}{}{}: up to {} alternatives to choose among\n{explored}{pays}\n",
+        "{}{groups}{}{}: up to {} alternatives to choose among\n{explored}{pays}\n{memory}",
         steps_text(&s.chosen),
         t.text(),
         counted(s.steps as u32, "step"),

@@ -51,9 +51,10 @@ pub struct Args {
     /// Explain this compiled model instead of compiling one
     #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
-    /// Decisions of a compiled model with alternatives, from bench or run: explain what they chose
+    /// Decisions of a compiled model with alternatives, from bench or run: explain what they chose; further files say what
+    /// the first does not
     #[arg(long, value_name = "FILE")]
-    decisions: Option<PathBuf>,
+    decisions: Vec<PathBuf>,
     /// Also run on one thread, and show the parallel efficiency of every layer
     #[arg(long)]
     scaling: bool,
@@ -130,7 +131,8 @@ impl Args {
             return Err(Error::new("--scaling compares several threads with one")
                 .help("give --threads 2 or more"));
         }
-        if self.decisions.is_some() && self.artifact.is_none() && self.model.artifact().is_none() {
+        if !self.decisions.is_empty() && self.artifact.is_none() && self.model.artifact().is_none()
+        {
             return Err(Error::new("--decisions are those of a compiled model")
                 .help("name it with --artifact FILE"));
         }
@@ -211,7 +213,7 @@ fn explained(
     a: &Args,
     target: &Target,
     artifact: Option<&PathBuf>,
-    decisions: Option<&Path>,
+    decisions: &[PathBuf],
     store: Option<&Store>,
 ) -> Result<Explained> {
     let pool = a.pool.pool(target.threads() as usize)?;
@@ -266,14 +268,16 @@ fn explained(
 
 /// A variant of an artifact with what is decided, or else with the first alternatives; and which alternatives there are.
 fn chosen(
-    decisions: Option<&Path>,
+    decisions: &[PathBuf],
     variants: &Variants,
     at: usize,
     threads: u32,
 ) -> Result<(Arc<CompiledModel>, Option<Choices>)> {
     let compiled = variants.models()[at].clone();
-    let decided = decisions.map(|file| explain_choices::decided(variants, at, threads, file));
-    let decided = decided.transpose()?;
+    let decided = match decisions {
+        [] => None,
+        files => Some(explain_choices::decided(variants, at, threads, files)?),
+    };
     let choices = explain_choices::choices(&compiled, decided.as_ref());
     let Some(decided) = decided else {
         return Ok((compiled, choices));
@@ -320,7 +324,7 @@ fn one_thread_subject(
     }
     let target = target.clone().with_threads(1);
     // Decisions are those of the threads that made them.
-    Ok(explained(a, &target, a.one_thread.as_ref(), None, store)?.subject)
+    Ok(explained(a, &target, a.one_thread.as_ref(), &[], store)?.subject)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -343,7 +347,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         a,
         &target,
         a.artifact.as_ref(),
-        a.decisions.as_deref(),
+        &a.decisions,
         store.as_ref(),
     )?;
     let plan = plan.as_ref();
@@ -490,9 +494,10 @@ fn file(a: &Args, path: Option<&PathBuf>, kind: Kind) -> Result<Option<Output>> 
     };
     let mut inputs = [a.model.files(), a.store.files()?, a.score.files()].concat();
     inputs.extend(
-        [&a.artifact, &a.one_thread, &a.decisions]
+        [&a.artifact, &a.one_thread]
             .into_iter()
             .flatten()
+            .chain(&a.decisions)
             .cloned(),
     );
     Output::new(path, kind, inputs).map(Some)

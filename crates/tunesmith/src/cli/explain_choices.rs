@@ -8,7 +8,7 @@ use crate::online::DecisionFile;
 use runtime::{Alternative, CompiledModel, StepGroup, TensorId, TensorPlace, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 use tune::{Error, Result};
 
 /// The steps of a compiled model that choose among alternatives while the model runs.
@@ -57,19 +57,20 @@ pub struct SavedTensor {
 /// What steps chose: the alternative of each, where it is decided.
 pub type Decided = Vec<Option<usize>>;
 
-/// What a file of decisions says of a variant.
+/// What files of decisions say of a variant; the first wins.
 ///
 /// # Errors
 /// If there is no file, it holds elsewhere, or no step has a choice.
-pub fn decided(variants: &Variants, at: usize, threads: u32, file: &Path) -> Result<Decided> {
+pub fn decided(variants: &Variants, at: usize, threads: u32, files: &[PathBuf]) -> Result<Decided> {
     let compiled = &variants.models()[at];
     if compiled.steps_with_choice().count() == 0 {
         let what = format!("{} has no step with alternatives", compiled.name());
         return Err(Error::new(what).help("leave out --decisions"));
     }
-    let kept = DecisionFile::new(file, compiled, threads as usize);
+    let kept = DecisionFile::of_files(files, compiled, threads as usize);
+    let kept = kept.ok_or_else(|| Error::new("no file of decisions is given"))?;
     if kept.load()?.is_none() {
-        let what = format!("{}: there is no such file", file.display());
+        let what = format!("{}: there is no such file", files[0].display());
         return Err(Error::new(what).help("make it with bench FILE --select online --decisions"));
     }
     let key = |step: usize| variants.selection_key(at, step, threads);

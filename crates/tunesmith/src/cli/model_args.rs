@@ -12,7 +12,7 @@ use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
-use runtime::{Selectors, Variants};
+use runtime::{Reason, Selectors, Variants};
 use search::{Accuracy, SpaceKind};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -415,12 +415,40 @@ pub fn warn(warnings: &[Warning]) {
     }
 }
 
+/// Steps that are named in one line.
+const STEPS_NAMED: usize = 4;
+
 /// Says on standard error which decisions do not hold.
 pub fn say_gone(selectors: &Selectors) {
-    for gone in selectors.gone() {
+    let of = |reason: Reason| selectors.gone().iter().filter(move |g| g.reason == reason);
+    for gone in of(Reason::NoKernel) {
         say(&format!(
             "warning: {}: `{}` was decided on, and this compiled model has no such kernel; the step decides anew",
             gone.step, gone.algorithm
+        ));
+    }
+    for (reason, why) in [
+        (
+            Reason::InGroup,
+            "in groups of steps in this compiled model, and decided alone",
+        ),
+        (
+            Reason::NoGroup,
+            "in no group of steps in this compiled model, and decided in one",
+        ),
+    ] {
+        let mut steps: Vec<String> = of(reason).map(|g| g.step.clone()).collect();
+        if steps.is_empty() {
+            continue;
+        }
+        let more = steps.len().saturating_sub(STEPS_NAMED);
+        steps.truncate(STEPS_NAMED);
+        if more > 0 {
+            steps.push(format!("{more} more"));
+        }
+        say(&format!(
+            "warning: decisions do not hold for steps that are {why}; these decide anew: {}",
+            steps.join(", ")
         ));
     }
 }

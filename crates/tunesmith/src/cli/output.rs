@@ -111,6 +111,12 @@ pub const NETWORK: Kind = Kind {
     choose: OUT,
     streams: false,
 };
+pub const DECISIONS: Kind = Kind {
+    name: "a file of decisions",
+    start: Some(b"bestof "),
+    choose: "name another file with --decisions",
+    streams: false,
+};
 pub const STUDY: Kind = Kind {
     name: "the figures of a study",
     start: Some(b"{\"kind\":\"measured\""),

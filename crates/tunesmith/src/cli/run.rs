@@ -274,8 +274,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let kept = decision_file(a, &compiled, threads)?;
     let choosing = online(a, &mut model, kept.as_ref())?;
     let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    // Whoever has it keeps the memory of alternatives that lost.
+    drop(compiled);
+    let mut released = 0;
     let mut results = Vec::new();
-    for _ in 0..a.repeat {
+    for at in 0..a.repeat {
+        if let Some(selectors) = choosing.as_ref().filter(|s| at > 0 && s.are_decided()) {
+            released += model.retire(selectors)?;
+        }
         results = model.run(&given).map_err(|e| {
             Error::from(e)
                 .help("give each input once, with the type and shape that the model takes")
@@ -293,6 +299,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         trace.add(&mut model, &ran)?;
         trace.write(file)?;
     }
+    let compiled = model.compiled();
     let mut summaries = Vec::new();
     for (i, (name, t)) in names.iter().zip(&results).enumerate() {
         let out = outputs.get(i);
@@ -308,6 +315,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             "threads": threads,
             "accuracy": compiled.accuracy(),
             "decided": choosing.as_ref().map(Selectors::are_decided),
+            "released_bytes": released,
             "outputs": summaries,
         }))?;
     } else {
@@ -323,16 +331,20 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             or_unknown(compiled.accuracy())
         ))?;
         if let Some(selectors) = &choosing {
-            super::print_line(&decided_text(a, selectors))?;
+            super::print_line(&decided_text(a, selectors, released))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Whether all is decided; where not, what decides, as the times of a run are lost when it ends.
-fn decided_text(a: &Args, selectors: &Selectors) -> String {
+fn decided_text(a: &Args, selectors: &Selectors, released: u64) -> String {
     if selectors.are_decided() {
-        return "every step has decided among its alternatives".into();
+        let mbytes = match released {
+            0 => String::new(),
+            bytes => format!("; {:.2} MB of what lost are released", bytes as f64 / 1e6),
+        };
+        return format!("every step has decided among its alternatives{mbytes}");
     }
     let file = a.decisions.first();
     let file = file.map_or("FILE".into(), |f| f.display().to_string());

@@ -5,7 +5,7 @@ use super::energy_args::EnergyArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
-use super::output::{ARTIFACT, Output, PAGE};
+use super::output::{ARTIFACT, DECISIONS, Output, PAGE};
 use super::parse::{
     parse_count, parse_duration, parse_megabytes, parse_share, parse_threads, parse_time,
 };
@@ -355,6 +355,24 @@ fn check_measured(a: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a file of decisions that could not be written when the model is tuned.
+fn check_decisions(a: &Args, models: &[Vec<Source>], threads: u32) -> Result<()> {
+    let Some(path) = &a.decisions else {
+        return Ok(());
+    };
+    if models.len() > 1 {
+        return Err(
+            Error::new("--decisions names one file, which is about one model")
+                .help("tune each model with a file of its own"),
+        );
+    }
+    for source in models.iter().flatten() {
+        DecisionFile::of_name(path, &source.model.name, threads as usize).load()?;
+    }
+    let inputs = [inputs(a)?, a.out.iter().cloned().collect()].concat();
+    Output::new(path, DECISIONS, inputs).map(|_| ())
+}
+
 /// How candidates are scored, if they are.
 fn score(a: &Args, options: &mut Options, machine: &Machine, target: &Target) -> Result<()> {
     let sifts = options.filters.iter().any(|name| name == ByScore::NAME);
@@ -438,6 +456,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let key = a.sign.key()?;
     options.wanted_ns = wanted_ns(a, &models)?;
     check_objective(a, models.iter().map(Vec::len).sum())?;
+    check_decisions(a, &models, target.threads())?;
     let outputs = outputs(a, &models)?;
     let page = page(a)?;
     let request = |source| Request {

@@ -33,6 +33,9 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     let bytes = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
     assert_eq!(written["bytes"].as_u64(), Some(bytes("decided.tsm")));
     assert!(bytes("decided.tsm") < bytes("m.tsm"), "{written}");
+    let online = &written["online"];
+    assert!(online["released_mbytes"].as_f64() > Some(0.0), "{online}");
+    assert!(online["kept_mbytes"].as_f64() > Some(0.0), "{online}");
     // It computes what the decided model computes, by the same kernels.
     let run = ["run", "--random", "1"];
     one(&[
@@ -51,6 +54,13 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     one(&[&run[..], &["decided.tsm", "--out", "left.npy"]].concat());
     let values = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert!(values("all.npy") == values("left.npy"));
+    // What lost is let go between two inferences.
+    let again = ["--select", "online", "--decisions", "d", "--repeat", "3"];
+    let ran = one(&[&run[..], &["m.tsm", "--out", "again.npy"], &again].concat());
+    assert!(ran["released_bytes"].as_u64() > Some(0), "{ran}");
+    assert!(values("again.npy") == values("left.npy"));
+    let text = p.ok(&[&run[..], &["m.tsm", "--threads", "1"], &again].concat());
+    says(&text, &["MB of what lost are released"]);
     alternatives_are_explained(&p);
     assert_eq!(
         one(&["check", CONVOLUTION, "--artifact", "decided.tsm"])["ok"],
@@ -97,6 +107,12 @@ fn alternatives_are_explained(p: &Sandbox) {
     p.ok(&[&with[..], &["--html", "page.html"]].concat());
     let page = fs::read_to_string(p.folder.join("page.html")).unwrap();
     says(&page, &["Steps with alternatives", decided]);
+    // As for `bench`, the first need not be there, and the others say what it does not.
+    let shipped = ["--decisions", "none", "--decisions", "d"];
+    let shipped = &p.json(&[&explain[..], &shipped].concat())["choices"];
+    assert_eq!(shipped["steps"][0]["decided"], decided);
+    let error = p.error(&[&explain[..], &["--decisions", "d", "--decisions", "m.tsm"]].concat());
+    assert!(error.contains("m.tsm is a compiled model"), "{error}");
     let error = p.error(&[&explain[..], &["--decisions", "none"]].concat());
     assert!(error.contains("there is no such file"), "{error}");
     let error = p.error(&["explain", CONVOLUTION, "--decisions", "d"]);
@@ -138,6 +154,16 @@ fn steps_that_may_keep_columns_are_explained_as_groups() {
         let own = steps.filter(|s| s["group"].as_u64() == Some(at as u64));
         assert_eq!(own.count(), g["steps"].as_array().unwrap().len());
     }
+    // What the same steps decide without groups is lost here, and that is said once.
+    let apart = ["--keep-columns", "0", "--out", "apart.tsm"];
+    p.ok(&[&compile[..], &kept[..4], &apart].concat());
+    p.ok(&[&["bench", "apart.tsm"][..], &ONLINE, &["d"]].concat());
+    let said = p.warnings(&[&explain[..], &["--decisions", "d"]].concat());
+    says(
+        &said,
+        &["in groups of steps in this compiled model", " more"],
+    );
+    assert_eq!(said.matches("decide anew").count(), 1, "{said}");
     let text = p.on_screen(80, &explain);
     says(&text, &["of steps that run apart or one set", "columns"]);
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
@@ -448,6 +474,22 @@ fn what_tuning_compared_inside_the_model_starts_decided() {
         "--out",
         "t.tsm",
     ];
+    // Nothing is measured for a file that could not be written.
+    let foreign = "bestof 1\nvalidator\tmachine\tanother\nend\t0\n";
+    for (text, why) in [
+        (foreign, "`machine` is another"),
+        ("bestof 1\ndecision\n", "line 2"),
+        ("something else\n", "d is no file of decisions"),
+    ] {
+        fs::write(folder.path().join("d"), text).unwrap();
+        let error = p.error(&[&tune[..], &keep].concat());
+        says(&error, &[why]);
+        assert_eq!(fs::read_to_string(folder.path().join("d")).unwrap(), text);
+        assert!(!folder.path().join("t.tsm").exists());
+    }
+    fs::remove_file(folder.path().join("d")).unwrap();
+    let two = [&tune[..], &keep[..], &[super::program::OP]].concat();
+    says(&p.error(&two), &["--decisions names one file"]);
     let report = p.json(&[&tune[..], &keep].concat());
     assert!(report["in_model"]["skipped"].is_null(), "{report}");
     let online = [&["bench", "t.tsm"][..], &ONLINE, &["d"]].concat();
@@ -462,4 +504,19 @@ fn what_tuning_compared_inside_the_model_starts_decided() {
         !chosen.is_empty() && chosen.iter().all(|c| c["alternative"] == 0),
         "{online}"
     );
+}
+
+#[test]
+fn a_study_says_why_a_layer_of_three_channels_has_no_winograd() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let study = ["study", "select", "vgg16-cifar", "--defaults"];
+    let short = ["--threads", "1", "--time", "0.1s"];
+    let two = ["--alternatives", "im2row,winograd2"];
+    let text = p.ok(&[&study[..], &short, &two].concat());
+    let note = text.lines().skip_while(|l| !l.contains("do not apply"));
+    let note: Vec<&str> = note.take_while(|l| !l.is_empty()).collect();
+    let note = note.join(" ");
+    says(&note, &["few channels", "conv1_1"]);
+    assert!(!note.contains("conv1_2"), "{note}");
 }

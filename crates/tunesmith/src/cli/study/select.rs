@@ -208,7 +208,10 @@ fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
     print_line(&costs(s))?;
     print_text("\n")?;
     layers(s, alternatives).print()?;
-    if let Some(note) = not_the_least(s) {
+    for note in [without_filtering(s), not_the_least(s)]
+        .into_iter()
+        .flatten()
+    {
         print_line(&note)?;
     }
     if s.training {
@@ -301,6 +304,23 @@ fn costs(s: &Selection) -> String {
 
 fn title(l: &Layer) -> String {
     equal_to(&l.step, l.equal)
+}
+
+/// Why layers have no number for Winograd's algorithms where others have one.
+fn without_filtering(s: &Selection) -> Option<String> {
+    let filters = |l: &&Layer| {
+        let mut all = l.alternatives.iter();
+        all.any(|t| t.algorithm.contains("winograd"))
+    };
+    let (with, without): (Vec<&Layer>, Vec<&Layer>) = s.layers.iter().partition(filters);
+    let names: Vec<String> = without.into_iter().map(title).collect();
+    (!with.is_empty() && !names.is_empty()).then(|| {
+        format!(
+            "Winograd's algorithms do not apply where they are blank: they are for convolutions of stride 1 with several taps \
+             on images in blocks of channels, and an image of few channels, such as one of three colours, has no blocks: {}.",
+            names.join(", ")
+        )
+    })
 }
 
 /// Why a star is not at the least number of its row; none where all are.
