@@ -222,6 +222,42 @@ fn composed_operators_keep_their_laws() {
 }
 
 #[test]
+fn a_cell_of_an_lstm_follows_its_equations() {
+    let (n, width, hidden) = (2, 3, 2);
+    let spec = format!("op:lstm_cell(n={n},x={width},hidden={hidden})");
+    let model = builtin(&spec, 1).unwrap();
+    let named = |name: &str| {
+        let mut all = model.constants().filter(|(v, _)| model[*v].name() == name);
+        all.next().unwrap().1.clone()
+    };
+    let (of_x, of_h, bias) = (named("weight_x"), named("weight_h"), named("bias"));
+    let inputs = random_inputs(&model);
+    let [x, h, c] = [0, 1, 2].map(|i| &inputs[i]);
+    let found = evaluate(&model, &inputs, Keep::Outputs).unwrap();
+    let names: Vec<&str> = model.outputs().iter().map(|v| model[*v].name()).collect();
+    assert_eq!(names, ["next_c", "y"]);
+    let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
+    for row in 0..n {
+        for unit in 0..hidden {
+            // In PyTorch's order: input, forget, new, output.
+            let gate = |which: usize| {
+                let column = which * hidden + unit;
+                let at = |k: usize| k * 4 * hidden + column;
+                let from_x = (0..width).map(|k| x.get_f64(row * width + k) * of_x.get_f64(at(k)));
+                let from_h = (0..hidden).map(|k| h.get_f64(row * hidden + k) * of_h.get_f64(at(k)));
+                from_x.sum::<f64>() + from_h.sum::<f64>() + bias.get_f64(column)
+            };
+            let i = row * hidden + unit;
+            let kept = sigmoid(gate(1)) * c.get_f64(i);
+            let next = kept + sigmoid(gate(0)) * gate(2).tanh();
+            let shown = sigmoid(gate(3)) * next.tanh();
+            assert!((found.outputs()[0].get_f64(i) - next).abs() < 1e-5);
+            assert!((found.outputs()[1].get_f64(i) - shown).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
 fn capsules_are_products_of_matrices() {
     // A window of one pixel, one input capsule and one output capsule.
     let model = builtin("op:capsule_conv2d(c=1,h=1,w=1,k=1,r=1,s=1)", 1).unwrap();

@@ -196,6 +196,7 @@ fn whoever_learns_needs_fewer_trials_than_chance() {
         // Those with models are slow and need few trials; generations need more.
         let size = match name {
             "annealing"
+            | "ansor"
             | "bayesian"
             | "funnel"
             | "q-learning"

@@ -32,7 +32,7 @@ pub mod targets;
 pub mod trimmed;
 pub mod winners;
 
-pub use families::{FAMILIES, Family};
+pub use families::{FAMILIES, Family, Tasks};
 pub use finished::Finished;
 pub use measured::{Findings, Study, StudyOptions, Workload};
 pub use points::{

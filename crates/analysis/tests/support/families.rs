@@ -141,6 +141,7 @@ pub const FAMILIES: &[Family] = &[
         ],
     ),
     built_in("attention", &["op:attention(heads=2,n=19,d=13)"]),
+    built_in("recurrent cell", &["op:lstm_cell(n=3,x=19,hidden=13)"]),
     built_in(
         "transpose",
         &[

@@ -5,7 +5,7 @@ use super::operators::{checked, input};
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
 use crate::ops::{
-    Binary, Contract, Conv, LayerNorm, Op, OpError, Reduce, ReduceKind, Reshape, Softmax,
+    Binary, Contract, Conv, LayerNorm, Op, OpError, Reduce, ReduceKind, Reshape, Slice, Softmax,
     Transpose, Unary,
 };
 use tensor::DType;
@@ -112,6 +112,43 @@ pub(super) fn attention(net: &mut Net, a: &Arguments) -> Built {
     let scores = binary(net, Binary::Div, scores, root)?;
     let weights = net.try_add(Op::Softmax(Softmax { axis: 2 }), &[scores])?;
     net.try_add(Op::MatMul, &[weights, v])
+}
+
+/// i, f, g, o = x Wx + h Wh + b; c' = sigmoid(f) c + sigmoid(i) tanh(g); h' = sigmoid(o) tanh(c')
+/// (Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000). The outputs are c' and h'.
+pub(super) fn lstm_cell(net: &mut Net, a: &Arguments) -> Built {
+    let [n, width, hidden] = ["n", "x", "hidden"].map(|p| a.get(p));
+    let gates = hidden.saturating_mul(4);
+    let mut tensor = |name: &str, width| net.model.add_input(name, DType::F32, &[n, width]);
+    let (x, h, c) = (tensor("x", width), tensor("h", hidden), tensor("c", hidden));
+    checked(net, &[width, gates], "matmul")?;
+    checked(net, &[hidden, gates], "matmul")?;
+    let of_x = net.weight("weight_x", &[width, gates], width, 1.0);
+    let of_h = net.weight("weight_h", &[hidden, gates], hidden, 1.0);
+    let bias = net.uniform("bias", &[gates], -0.1, 0.1);
+    let from_x = net.try_add(Op::MatMul, &[x, of_x])?;
+    let from_h = net.try_add(Op::MatMul, &[h, of_h])?;
+    let sum = binary(net, Binary::Add, from_x, from_h)?;
+    let sum = binary(net, Binary::Add, sum, bias)?;
+    let mut gate = |at: usize, activation: Unary| {
+        let part = Slice {
+            starts: vec![0, at * hidden],
+            steps: vec![1, 1],
+            sizes: vec![n, hidden],
+        };
+        let part = net.try_add(Op::Slice(part), &[sum])?;
+        net.try_add(Op::Unary(activation), &[part])
+    };
+    let input = gate(0, Unary::Sigmoid)?;
+    let forget = gate(1, Unary::Sigmoid)?;
+    let new = gate(2, Unary::Tanh)?;
+    let output = gate(3, Unary::Sigmoid)?;
+    let kept = binary(net, Binary::Mul, forget, c)?;
+    let added = binary(net, Binary::Mul, input, new)?;
+    let c = binary(net, Binary::Add, kept, added)?;
+    net.output("next_c", c);
+    let shown = net.try_add(Op::Unary(Unary::Tanh), &[c])?;
+    binary(net, Binary::Mul, output, shown)
 }
 
 /// A layer normalisation of each group of channels, then a scale and shift a channel.

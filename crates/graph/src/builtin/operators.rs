@@ -293,6 +293,12 @@ pub const OPERATORS: &[OperatorInfo] = &[
         composed::attention,
     ),
     operator(
+        "lstm_cell",
+        "one step of an LSTM: [n,x] and the states [n,hidden] to the next states, with constant weights",
+        &[size("n", 20), size("x", 650), size("hidden", 650)],
+        composed::lstm_cell,
+    ),
+    operator(
         "softmax",
         "over the columns of [rows,cols], or of [rows,cols,inner]",
         &[size("rows", 1536), size("cols", 128), size("inner", 1)],

@@ -65,7 +65,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 51] = [
+const SPECS: [&str; 52] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
@@ -84,6 +84,7 @@ const SPECS: [&str; 51] = [
     "op:correlation(n=2,c=3,h=2,w=3)",
     "op:capsule_conv2d(n=2,c=3,h=4,w=5,k=2,stride=2)",
     "op:attention(heads=2,n=5,d=4)",
+    "op:lstm_cell(n=2,x=3,hidden=5)",
     "op:softmax(rows=3,cols=5)",
     "op:softmax(rows=2,cols=3,inner=4)",
     "op:group_norm(n=2,c=6,h=3,w=4,groups=3)",

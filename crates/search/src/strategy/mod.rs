@@ -1,6 +1,7 @@
 //! Strategies: who proposes the next points. They only see ranks.
 
 mod annealing;
+mod ansor;
 mod asked;
 mod bayesian;
 mod droplet;
@@ -17,6 +18,7 @@ mod random;
 mod reinforcement;
 
 pub use annealing::Annealing;
+pub use ansor::Ansor;
 pub use bayesian::Bayesian;
 pub use droplet::Droplet;
 pub use evolution::EvolutionStrategies;
@@ -69,8 +71,9 @@ fn defaults(space: &Space) -> Vec<Point> {
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 12] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 13] = [
     ("annealing", |seed| Box::new(Annealing::new(seed))),
+    ("ansor", |seed| Box::new(Ansor::new(seed))),
     ("bayesian", |seed| Box::new(Bayesian::new(seed))),
     ("droplet", |seed| Box::new(Droplet::new(seed))),
     ("evolutionary", |seed| Box::new(Evolutionary::new(seed))),

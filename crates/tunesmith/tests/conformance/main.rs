@@ -141,6 +141,7 @@ operators! {
     correlation: ["n=2,c=5,h=3,w=4"],
     capsule_conv2d: ["n=2,c=3,h=5,w=6,k=5,stride=2"],
     attention: ["heads=2,n=9,d=5", "heads=3,n=16,d=8"],
+    lstm_cell: ["n=3,x=7,hidden=5", "n=1,x=32,hidden=48"],
     softmax: [
         "rows=5,cols=7",
         "rows=6,cols=64",

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use study::plots::pictures;
 use study::report::{markdown, share, tables};
-use study::{FAMILIES, Findings, Row, Saved, Study, StudyOptions, Variant, Workload, variants};
+use study::{
+    FAMILIES, Findings, Row, Saved, Study, StudyOptions, Tasks, Variant, Workload, variants,
+};
 use tune::MeasureSettings;
 use tune::known::Requirements;
 use tune::machine::Machine;
@@ -85,22 +87,27 @@ fn header(a: &MeasureArgs, o: &StudyOptions, machine: &Machine, target: &Target)
     })
 }
 
-/// Families first, then what was named; of an operator its main task.
+/// Families first, then what was named; of an operator its main task, if its family does not say otherwise.
 fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Workload>> {
     let families = FAMILIES.iter().filter(|_| a.families);
-    let families = families.map(|f| (f.name, f.operator));
-    let named = a.models.iter().map(|m| (m.as_str(), m.as_str()));
+    let families = families.map(|f| (f.name, f.operator, f.tasks));
+    let named = a.models.iter().map(|m| {
+        let tasks = match m.starts_with("op:") {
+            true => Tasks::Main,
+            false => Tasks::All,
+        };
+        (m.as_str(), m.as_str(), tasks)
+    });
     let mut programs: Vec<Workload> = Vec::new();
-    for (name, model) in families.chain(named) {
+    for (name, model, tasks) in families.chain(named) {
         if programs.iter().any(|p| p.name == name) {
             continue;
         }
         let source = crate::source::load(model, &ImportOptions::default())?;
         let plan = source.plan(target, ACCURACY, &[])?;
-        let program = if model.starts_with("op:") {
-            Workload::main_task(name, &plan)
-        } else {
-            Some(Workload::whole(name, &plan, target, ACCURACY))
+        let program = match tasks {
+            Tasks::Main => Workload::main_task(name, &plan),
+            Tasks::All => Some(Workload::whole(name, &plan, target, ACCURACY)),
         };
         programs.extend(program);
     }
