@@ -20,7 +20,7 @@ use plan::Plan;
 use runtime::{CompiledModel, Pool, Variants};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
