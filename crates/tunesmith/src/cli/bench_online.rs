@@ -130,15 +130,6 @@ pub fn measured(
     let lost_ms = exploring.as_secs_f64() * 1e3 - explored as f64 * taken[0].median_ms();
     let chosen = chosen(&compiled, &selectors, at, pool.ctx().threads, variants);
     let differs = chosen.iter().any(|c| c.alternative != 0);
-    let of_choice = |(choice, l): (&FixedChoice, &Latencies)| Fixed {
-        choice: match choice.algorithm.as_str() {
-            "" => "first".to_string(),
-            name => name.to_string(),
-        },
-        steps: choice.steps,
-        median_ms: l.median_ms(),
-        min_ms: l.min_ms(),
-    };
     let summary = OnlineSummary {
         steps,
         alternatives: most,
@@ -160,6 +151,18 @@ pub fn measured(
         latencies: own,
         selectors,
     })
+}
+
+fn of_choice((choice, l): (&FixedChoice, &Latencies)) -> Fixed {
+    Fixed {
+        choice: match choice.algorithm.as_str() {
+            "" => "first".to_string(),
+            name => name.to_string(),
+        },
+        steps: choice.steps,
+        median_ms: l.median_ms(),
+        min_ms: l.min_ms(),
+    }
 }
 
 /// Runs inferences until all steps are decided or the time is over; how many, 0 if all were decided before.
