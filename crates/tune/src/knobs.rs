@@ -110,9 +110,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "strategy",
-        kind: "annealing, ansor, bayesian, droplet, evolutionary, es, funnel, genetic, grid, q-learning, random, reinforcement, reinforcement-plain",
+        kind: "annealing, ansor, bayesian, droplet, evolutionary, es, funnel, genetic, grid, kernel-tuner-annealing, kernel-tuner-genetic, q-learning, random, reinforcement, reinforcement-plain",
         default: "funnel",
-        doc: "Who proposes candidates. evolutionary: children of the best; es: evolution strategies, a distribution for each sketch that moves to what costs little; funnel: many candidates evolve on a model that learns from the answers, and the best are asked for; annealing: chains on such a model; ansor: rounds of 64 by the evolution that the paper of that name has; bayesian: the most expected improvement by a Gaussian process; genetic: generations of 100; droplet: neighbours of the best, along one decision each; grid: every point by its number; reinforcement: an agent learns to walk on such a model, and one of each cluster of its proposals is asked for; reinforcement-plain: the same without clusters; q-learning: steps from good points, chosen by a network; random: anything",
+        doc: "Who proposes candidates. evolutionary: children of the best; es: evolution strategies, a distribution for each sketch that moves to what costs little; funnel: many candidates evolve on a model that learns from the answers, and the best are asked for; annealing: chains on such a model; ansor: rounds of 64 by the evolution that the paper of that name has; bayesian: the most expected improvement by a Gaussian process; genetic: generations of 100; droplet: neighbours of the best, along one decision each; grid: every point by its number; kernel-tuner-annealing and kernel-tuner-genetic: as in the program of that name, without a model; reinforcement: an agent learns to walk on such a model, and one of each cluster of its proposals is asked for; reinforcement-plain: the same without clusters; q-learning: steps from good points, chosen by a network; random: anything",
         source: "ADR 0039: on twelve operators funnel needs the fewest candidates to come within 2% and 5% of the best",
         affects_code: false,
     },

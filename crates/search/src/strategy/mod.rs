@@ -11,6 +11,9 @@ mod evolutionary;
 mod funnel;
 mod genetic;
 mod grid;
+mod kernel_tuner;
+mod kernel_tuner_annealing;
+mod kernel_tuner_genetic;
 mod learned;
 mod places;
 mod q_learning;
@@ -26,6 +29,8 @@ pub use evolutionary::Evolutionary;
 pub use funnel::Funnel;
 pub use genetic::Genetic;
 pub use grid::Grid;
+pub use kernel_tuner_annealing::KernelTunerAnnealing;
+pub use kernel_tuner_genetic::KernelTunerGenetic;
 pub use learned::{Learned, LearnedCosts};
 pub use q_learning::QLearning;
 pub use random::Random;
@@ -71,7 +76,7 @@ fn defaults(space: &Space) -> Vec<Point> {
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 13] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 15] = [
     ("annealing", |seed| Box::new(Annealing::new(seed))),
     ("ansor", |seed| Box::new(Ansor::new(seed))),
     ("bayesian", |seed| Box::new(Bayesian::new(seed))),
@@ -81,6 +86,12 @@ pub const STRATEGIES: [(&str, MakeStrategy); 13] = [
     ("funnel", |seed| Box::new(Funnel::new(seed))),
     ("genetic", |seed| Box::new(Genetic::new(seed))),
     ("grid", |seed| Box::new(Grid::new(seed))),
+    ("kernel-tuner-annealing", |seed| {
+        Box::new(KernelTunerAnnealing::new(seed))
+    }),
+    ("kernel-tuner-genetic", |seed| {
+        Box::new(KernelTunerGenetic::new(seed))
+    }),
     ("q-learning", |seed| Box::new(QLearning::new(seed))),
     ("random", |seed| Box::new(Random::new(seed))),
     ("reinforcement", |seed| Box::new(Reinforcement::new(seed))),
