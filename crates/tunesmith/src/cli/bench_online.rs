@@ -89,15 +89,9 @@ pub fn measured(
     kept: Option<&DecisionFile>,
 ) -> Result<Measured> {
     let compiled = variants.models()[at].clone();
+    let steps = steps_with_choice(&compiled)?;
     let of = |s: &runtime::ModelStep| s.alternatives.len();
     let most = compiled.steps().iter().map(of).max().unwrap_or(0);
-    let steps = compiled.steps_with_choice().count();
-    if steps == 0 {
-        return Err(
-            Error::new(format!("{} has no step with alternatives", compiled.name()))
-                .help("compile the model with --keep-alternatives 3"),
-        );
-    }
     let selectors = match kept {
         Some(kept) => kept.selectors(variants)?,
         None => selectors(variants, None)?,
@@ -151,6 +145,17 @@ pub fn measured(
         latencies: own,
         selectors,
     })
+}
+
+/// How many steps have alternatives.
+fn steps_with_choice(compiled: &CompiledModel) -> Result<usize> {
+    match compiled.steps_with_choice().count() {
+        0 => Err(
+            Error::new(format!("{} has no step with alternatives", compiled.name()))
+                .help("compile the model with --keep-alternatives 3"),
+        ),
+        steps => Ok(steps),
+    }
 }
 
 fn of_choice((choice, l): (&FixedChoice, &Latencies)) -> Fixed {
