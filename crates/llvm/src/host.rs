@@ -6,6 +6,7 @@
 use crate::object::initialize;
 use crate::shim::features_of;
 use inkwell::targets::TargetMachine;
+use std::sync::OnceLock;
 
 /// Cores of each maker that brought vector instructions, the oldest first.
 const CORES: [&[&str]; 2] = [
@@ -40,10 +41,14 @@ const CORES: [&[&str]; 2] = [
 /// LLVM's name of the processor that this program runs on, for
 /// `CpuTarget::tune_cpu`; `None` where LLVM knows no more than the architecture.
 pub fn host_cpu() -> Option<String> {
-    let name = TargetMachine::get_host_cpu_name().to_string();
-    let unknown = ["", "generic", "generic-rv64", "x86-64"].contains(&name.as_str());
-    let features = TargetMachine::get_host_cpu_features().to_string();
-    (!unknown).then(|| with_features(name, &features))
+    static HOST: OnceLock<Option<String>> = OnceLock::new();
+    let named = || {
+        let name = TargetMachine::get_host_cpu_name().to_string();
+        let unknown = ["", "generic", "generic-rv64", "x86-64"].contains(&name.as_str());
+        let features = TargetMachine::get_host_cpu_features().to_string();
+        (!unknown).then(|| with_features(name, &features))
+    };
+    HOST.get_or_init(named).clone()
 }
 
 /// The name, or the oldest one of the same maker whose processor has all vector and matrix instructions of

@@ -16,13 +16,14 @@ use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};
 use super::row::{Row, mean};
 use measure::{Policy, RoundReport};
-use plotters::chart::ChartContext;
+use plotters::chart::{ChartContext, MeshStyle};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::ranged1d::Ranged;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
-    ChartBuilder, Circle, Color, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont,
-    IntoLogRange, PathElement, RGBColor, Rectangle, SVGBackend, Text, TextStyle, WHITE,
+    ChartBuilder, Circle, Color, DrawingArea, DrawingBackend, EmptyElement, IntoDrawingArea,
+    IntoFont, IntoLogRange, PathElement, RGBColor, Rectangle, SVGBackend, Text, TextStyle, WHITE,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::collections::BTreeMap;
@@ -53,6 +54,15 @@ const RULE: RGBColor = RGBColor(225, 225, 225);
 
 /// Height of the line with title and legend.
 const HEAD: u32 = 40;
+
+/// The lines of every chart.
+fn ruled<'m, 'a, 'b, X: Ranged, Y: Ranged, DB: DrawingBackend>(
+    mesh: &'m mut MeshStyle<'a, 'b, X, Y, DB>,
+) -> &'m mut MeshStyle<'a, 'b, X, Y, DB> {
+    mesh.light_line_style(WHITE)
+        .bold_line_style(RULE)
+        .axis_style(GREY)
+}
 
 fn font(size: u32, h: HPos, v: VPos) -> TextStyle<'static> {
     ("sans-serif", size)
@@ -178,16 +188,12 @@ fn bars(area: &Area<'_>, names: &[String], label_width: u32, axis: &str, bars: &
         .x_label_area_size(44)
         .y_label_area_size(label_width)
         .build_cartesian_2d(lo..hi, n..0.0)?;
-    chart
-        .configure_mesh()
+    ruled(&mut chart.configure_mesh())
         .disable_y_mesh()
         .y_labels(0)
         .x_labels(7)
         .x_desc(axis)
         .x_label_formatter(&|v| format!("{v:+.0}%"))
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
         .label_style(font(12, HPos::Center, VPos::Top))
         .draw()?;
     let rectangle = |b: &Bar| {
@@ -307,13 +313,9 @@ fn degrees(o: &Findings) -> Page {
                 .x_label_area_size(22)
                 .y_label_area_size(32)
                 .build_cartesian_2d(0.0..n, 0.0..most * 1.05)?;
-            chart
-                .configure_mesh()
+            ruled(&mut chart.configure_mesh())
                 .x_labels(4)
                 .y_labels(4)
-                .light_line_style(WHITE)
-                .bold_line_style(RULE)
-                .axis_style(GREY)
                 .x_label_formatter(&|v| format!("{v:.0}"))
                 .y_label_formatter(&|v| format!("{v:.0}"))
                 .draw()?;
@@ -405,11 +407,7 @@ fn errors(o: &Findings, tau: f64) -> Page {
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..wide, (LEAST_ERROR..most.max(100.0) * 1.2).log_scale())?;
-        chart
-            .configure_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(RULE)
-            .axis_style(GREY)
+        ruled(&mut chart.configure_mesh())
             .x_desc("candidates measured side by side in a round")
             .y_desc("|delta|")
             .x_label_formatter(&|v| format!("{v:.0}"))
@@ -544,12 +542,8 @@ fn over_names<'a, 'b>(
         .x_label_area_size(52)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..names.len() as f64, range)?;
-    chart
-        .configure_mesh()
+    ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
         .x_labels(0)
         .x_desc(axes.0)
         .y_desc(axes.1)

@@ -201,14 +201,8 @@ impl Strategy for Ansor {
         if self.round.is_empty() {
             self.round = self.next_round(context).into();
         }
-        while out.len() < n {
-            let planned = self.round.pop_front();
-            let new = planned.and_then(|p| self.asked.take(context.space, p));
-            match new.or_else(|| self.asked.fresh(context.space, &mut self.rng)) {
-                Some(p) => out.push(p),
-                None => break,
-            }
-        }
+        let from = (context.space, &mut self.rng);
+        self.asked.fill(&mut out, n, &mut self.round, None, from);
         self.learned.forecast(context, &out);
         out
     }

@@ -31,18 +31,19 @@ impl Asked {
         drawn.or_else(|| self.left(space, rng))
     }
 
-    /// Fills `out` up to `n` points with what is planned, one in so many with a random point instead; with
+    /// Fills `out` up to `n` points with what is planned, one in so many with a random point instead if a number is given; with
     /// random points where the plan has no new one.
     pub fn fill(
         &mut self,
         out: &mut Vec<Point>,
         n: usize,
         plan: &mut VecDeque<Point>,
-        random_one_in: u32,
+        random_one_in: impl Into<Option<u32>>,
         (space, rng): (&Space, &mut impl Rng),
     ) {
+        let random_one_in = random_one_in.into();
         while out.len() < n {
-            let random = rng.random_ratio(1, random_one_in);
+            let random = random_one_in.is_some_and(|many| rng.random_ratio(1, many));
             let planned = if random { None } else { plan.pop_front() };
             let new = planned.and_then(|p| self.take(space, p));
             match new.or_else(|| self.fresh(space, rng)) {

@@ -1,8 +1,8 @@
 //! The picture of predicted orders: for each group and method, measured times in predicted order.
 
-use super::{BLUE, Fault, GREY, HEAD, INK, ORANGE, Page, RULE, cut, page};
+use super::{BLUE, Fault, HEAD, INK, ORANGE, Page, cut, page, ruled};
 use crate::predictors::{Figures, MeansOf};
-use plotters::prelude::{ChartBuilder, Circle, Color, IntoFont, PathElement, WHITE};
+use plotters::prelude::{ChartBuilder, Circle, Color, IntoFont, PathElement};
 use tune::{Error, Result};
 
 /// Panels in a line, and the size of each.
@@ -41,13 +41,9 @@ fn drawn(all: &[Figures]) -> Page {
                 .x_label_area_size(22)
                 .y_label_area_size(44)
                 .build_cartesian_2d(0.0..n, 0.0..most * 1.05)?;
-            chart
-                .configure_mesh()
+            ruled(&mut chart.configure_mesh())
                 .x_labels(4)
                 .y_labels(4)
-                .light_line_style(WHITE)
-                .bold_line_style(RULE)
-                .axis_style(GREY)
                 .x_label_formatter(&|v| format!("{v:.0}"))
                 .y_desc("ms")
                 .draw()?;

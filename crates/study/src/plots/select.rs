@@ -3,10 +3,10 @@
 
 use super::decisions::{decisions, height, width};
 use super::{
-    Area, BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, over_names, page,
+    Area, BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, font, over_names, page, ruled,
 };
 use crate::select::{ChoiceTimes, Selection};
-use plotters::prelude::{ChartBuilder, Color, IntoFont, PathElement, Rectangle, Text, WHITE};
+use plotters::prelude::{ChartBuilder, Color, IntoFont, PathElement, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, VPos};
 use tune::{Error, Result};
 
@@ -113,12 +113,8 @@ fn over_time(area: &Area<'_>, s: &Selection) -> Drawn {
         .x_label_area_size(52)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..n + 1.0, 0.0..most)?;
-    chart
-        .configure_mesh()
+    ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
         .label_style(("sans-serif", 12).into_font().color(&INK))
         .x_desc(format!("{} of the run with exploring", s.unit()))
         .y_desc("images/s")

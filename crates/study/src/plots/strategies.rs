@@ -1,6 +1,6 @@
 //! The pictures of strategies: how their searches converge, and their scores over the budget.
 
-use super::{BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, RULE, font, page};
+use super::{BLUE, Drawn, Fault, GREEN, GREY, HEAD, INK, ORANGE, Page, font, page, ruled};
 use crate::area::LAST;
 use crate::curves::{Curve, CurvePoint, Curves};
 use plotters::chart::ChartContext;
@@ -8,7 +8,7 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::{
     Cartesian2d, ChartBuilder, Color, DrawingArea, EmptyElement, IntoFont, IntoLogRange,
-    PathElement, Polygon, RGBColor, SVGBackend, Text, WHITE,
+    PathElement, Polygon, RGBColor, SVGBackend, Text,
 };
 use plotters::style::text_anchor::{HPos, VPos};
 use std::collections::HashMap;
@@ -96,12 +96,8 @@ fn of_costs(
         .x_label_area_size(48)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
-    chart
-        .configure_mesh()
+    ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
         .label_style(("sans-serif", 12).into_font().color(&INK))
         .x_desc(what)
         .y_desc("least cost / optimum")
@@ -135,12 +131,8 @@ fn of_scores(
         .x_label_area_size(48)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..LAST, LEAST_SCORE..1.0)?;
-    chart
-        .configure_mesh()
+    ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
         .label_style(("sans-serif", 12).into_font().color(&INK))
         .x_desc("answers, as a share of the rows")
         .y_desc("score: 0 is random search, 1 the optimum")
