@@ -46,6 +46,8 @@ ADDITIONS = {
     "read": ("--read-time", "3s"),
     "score": ("--filter", "score"),
     "columns": ("--learn-loops", "on"),
+    "network": ("--learner", "network"),
+    "noise": ("--learner", "random"),
 }
 STARTS = ("defaults", "random")
 WITHIN = (0.05, 0.02)
@@ -65,7 +67,7 @@ def flags():
     add(
         "--strategies", default="evolutionary,funnel,annealing,genetic,droplet,random",
         help="tuners: a strategy, or one with additions joined by +, of read (candidates are read for 3 s "
-        "before any is measured), score (the filter) and columns (--learn-loops on) [default: %(default)s]",
+        "before any is measured), score (the filter), columns (--learn-loops on), network and noise (--learner) [default: %(default)s]",
     )  # fmt: skip
     add("--seeds", type=int, default=3, help="searches of each, with the seeds 1, 2, ... [default: 3]")
     add("--trials", type=int, default=64, help="of each search [default: 64]")

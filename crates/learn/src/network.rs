@@ -1,11 +1,12 @@
 //! A network of fully connected layers, trained by Adam.
 //!
-//! The output is one number. Features and targets are standardised inside.
+//! The output is one number. Features and targets are standardised inside. A missing feature, NaN, counts as the mean
+//! of its column.
 
 use crate::perceptron::{Activation, Adam, Layer, Layers};
 use crate::saved::{LoadError, Model, Reader, Writer};
 use crate::scale::Scale;
-use crate::{Unfit, columns, targets};
+use crate::{Examples, Unfit, columns};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
@@ -90,6 +91,17 @@ impl Loss {
     }
 }
 
+/// The weight of each row over their mean, so that Adam's rate means the same whatever the scale of weights.
+fn mean_of_one(examples: &Examples<'_>) -> Vec<f64> {
+    let n = examples.rows.len();
+    let weights: Vec<f64> = (0..n).map(|row| examples.weight(row)).collect();
+    let mean = weights.iter().sum::<f64>() / n as f64;
+    match mean > 0.0 {
+        true => weights.into_iter().map(|w| w / mean).collect(),
+        false => weights,
+    }
+}
+
 /// Lowers the rate when the loss stands still.
 pub(crate) struct Plateau {
     pub rate: f64,
@@ -138,8 +150,19 @@ impl Network {
         training: &Training,
         design: Design,
     ) -> Result<Network, Unfit> {
-        let n = columns(rows)?;
-        targets(rows.len(), y)?;
+        columns(rows)?;
+        Network::fitted(&Examples::of(rows, y), training, design)
+    }
+
+    /// Trains a network of this design on examples, whose features may be missing and whose groups do not count.
+    pub fn fitted(
+        examples: &Examples<'_>,
+        training: &Training,
+        design: Design,
+    ) -> Result<Network, Unfit> {
+        let n = examples.checked()?;
+        let (rows, y) = (examples.rows, examples.y);
+        let weights = mean_of_one(examples);
         let mut rng = Pcg64Mcg::seed_from_u64(training.seed);
         let mut widths = vec![n];
         widths.extend(training.hidden.iter().map(|w| (*w).max(1)));
@@ -149,8 +172,7 @@ impl Network {
             features: Scale::of_columns(rows),
             target: Scale::of(y),
         };
-        let scaled = |r: &Vec<f64>| Scale::scaled_row(&network.features, r);
-        let inputs: Vec<Vec<f64>> = rows.iter().map(scaled).collect();
+        let inputs: Vec<Vec<f64>> = rows.iter().map(|r| network.inputs(r)).collect();
         let wanted: Vec<f64> = y.iter().map(|y| network.target.scaled(*y)).collect();
         let mut adam = Adam::of(&network.layers);
         let mut plateau = Plateau::new(training.rate, design.patience);
@@ -164,8 +186,8 @@ impl Network {
                 for row in batch {
                     let outputs = network.layers.outputs(&inputs[*row]);
                     let error = outputs[outputs.len() - 1][0] - wanted[*row];
-                    sum += design.loss.of(error);
-                    let slopes = vec![design.loss.slope(error) * share];
+                    sum += weights[*row] * design.loss.of(error);
+                    let slopes = vec![weights[*row] * design.loss.slope(error) * share];
                     network.layers.add_gradient(&outputs, slopes, &mut gradient);
                 }
                 adam.step(&mut network.layers, &gradient, plateau.rate);
@@ -175,15 +197,24 @@ impl Network {
         Ok(network)
     }
 
+    /// What the first layer is given.
+    fn inputs(&self, row: &[f64]) -> Vec<f64> {
+        let mut inputs = Scale::scaled_row(&self.features, row);
+        for v in inputs.iter_mut().filter(|v| v.is_nan()) {
+            *v = 0.0;
+        }
+        inputs
+    }
+
     /// The prediction for one row of as many features as it was trained with.
     pub fn predict(&self, row: &[f64]) -> f64 {
-        let outputs = self.layers.outputs(&Scale::scaled_row(&self.features, row));
+        let outputs = self.layers.outputs(&self.inputs(row));
         self.target.back(outputs[outputs.len() - 1][0])
     }
 
     /// What a hidden layer, counted from 0, gives out for a row; `None` if there is no such layer.
     pub fn hidden(&self, row: &[f64], layer: usize) -> Option<Vec<f64>> {
-        let mut outputs = self.layers.outputs(&Scale::scaled_row(&self.features, row));
+        let mut outputs = self.layers.outputs(&self.inputs(row));
         (layer + 1 < self.layers.all.len()).then(|| outputs.swap_remove(layer + 1))
     }
 }

@@ -29,11 +29,17 @@ impl Scale {
         v * self.deviation + self.mean
     }
 
-    /// For each column of a table.
+    /// For each column of a table, without the values that are missing; one that misses all carries nothing.
     pub fn of_columns(rows: &[Vec<f64>]) -> Vec<Scale> {
-        let column = |j: usize| rows.iter().map(|r| r[j]).collect::<Vec<f64>>();
+        let column = |j: usize| {
+            let known = rows.iter().map(|r| r[j]).filter(|v| !v.is_nan());
+            match known.collect::<Vec<f64>>() {
+                none if none.is_empty() => Scale::of(&[0.0]),
+                known => Scale::of(&known),
+            }
+        };
         let columns = rows.first().map_or(0, Vec::len);
-        (0..columns).map(|j| Scale::of(&column(j))).collect()
+        (0..columns).map(column).collect()
     }
 
     /// A row of as many values as there are scales.

@@ -2,6 +2,7 @@
 
 use crate::cost::Subject;
 use crate::space::{Point, Space};
+use crate::strategy::Learner;
 use ir::{Program, Target};
 use store::{Outcome, Record};
 
@@ -21,6 +22,8 @@ pub struct Context<'a> {
     pub known: &'a [Record],
     /// Gives what [`Context::columns_of`] gives; none where models are to know decisions only.
     pub columns: Option<&'a ReadColumns<'a>>,
+    /// What models of answers are made of.
+    pub learner: Learner,
     /// Looks up what [`Context::similar`] gives; once a search, as that takes time.
     pub look_up_similar: &'a dyn Fn() -> &'a [SimilarTask],
 }

@@ -36,7 +36,7 @@ pub use label::{Label, Labelled, label};
 pub use rules::{name_for_people, text as rules_text};
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{
-    Evolutionary, Learned, LearnedCosts, MakeStrategy, Random, STRATEGIES, Strategy, strategy,
-    strategy_names,
+    Evolutionary, Learned, LearnedCosts, Learner, MakeStrategy, Random, STRATEGIES, Strategy,
+    strategy, strategy_names,
 };
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

@@ -34,6 +34,7 @@ fn run(
         target: None,
         known: &[],
         columns: None,
+        learner: search::Learner::default(),
         look_up_similar: &|| &[],
     };
     let outcome = Outcome::Scored {
@@ -128,6 +129,7 @@ fn strategies_go_on_after_all_costs_moved() {
         target: None,
         known: &[],
         columns: None,
+        learner: search::Learner::default(),
         look_up_similar: &|| &[],
     };
     let outcome = Outcome::Scored {

@@ -175,6 +175,7 @@ impl Field {
             target: Some(target),
             known: &[],
             columns: None,
+            learner: search::Learner::default(),
             look_up_similar: &|| &[],
         };
         let at = |p: Point| {

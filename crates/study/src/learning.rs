@@ -1,6 +1,6 @@
 //! Models of strategies against recorded times: how well they rank candidates that they have not seen.
 //!
-//! Each task of a store is learned from in parts. A model is given some of its answers, or none and those of
+//! Each task of a store is learned from in parts, by each learner. A model is given some of its answers, or none and those of
 //! similar tasks, and ranks all others.
 
 use crate::row::mean;
@@ -9,9 +9,10 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use search::{
-    Analytic, Asked, Context, CostModel, Learned, LearnedCosts, Point, SimilarTask, Subject,
+    Analytic, Asked, Context, CostModel, Learned, LearnedCosts, Learner, Point, SimilarTask,
+    Subject,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use tune::similar::read_columns;
@@ -32,6 +33,13 @@ pub struct Given {
     pub similar: bool,
     /// Whether it knows what lowered programs tell.
     pub loops: bool,
+    /// What the model is made of.
+    #[serde(serialize_with = "name_of")]
+    pub learner: Learner,
+}
+
+fn name_of<S: Serializer>(learner: &Learner, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(learner.name())
 }
 
 /// How a model ranks the answers of one task that it was not given.
@@ -94,28 +102,38 @@ fn columns(
     points.iter().map(&mut one).collect()
 }
 
+/// The predicted cost, then each learner with each part of what there is.
+fn all_given() -> impl Iterator<Item = Option<Given>> {
+    let parts = [(false, false), (false, true), (true, false), (true, true)];
+    let of_learner = move |learner| {
+        OWN.into_iter().flat_map(move |own| {
+            let some = parts
+                .into_iter()
+                .filter(move |(similar, _)| own > 0 || *similar);
+            some.map(move |(similar, loops)| Given {
+                own,
+                similar,
+                loops,
+                learner,
+            })
+        })
+    };
+    let all = Learner::ALL.into_iter().flat_map(of_learner);
+    // Noise is the same whatever it is given.
+    let told =
+        all.filter(|g| g.learner != Learner::Random || (g.own == OWN[1] && !g.similar && !g.loops));
+    [None].into_iter().chain(told.map(Some))
+}
+
 /// All kinds of models on all tasks, with so many seeds; tasks with too few answers are left out. `observe` is
 /// told how far it is.
 pub fn rank(tasks: &[Answered], seeds: u64, observe: &mut dyn FnMut(f64, &str)) -> Vec<Model> {
-    let mut models: Vec<Model> = vec![Model {
-        given: None,
-        rankings: vec![],
-    }];
-    for own in OWN {
-        for (similar, loops) in [(false, false), (false, true), (true, false), (true, true)] {
-            if own > 0 || similar {
-                let given = Some(Given {
-                    own,
-                    similar,
-                    loops,
-                });
-                models.push(Model {
-                    given,
-                    rankings: vec![],
-                });
-            }
-        }
-    }
+    let mut models: Vec<Model> = all_given()
+        .map(|given| Model {
+            given,
+            rankings: vec![],
+        })
+        .collect();
     let most = OWN[OWN.len() - 1];
     let enough = tasks.iter().filter(|t| t.own.points.len() >= most + RANKED);
     let enough: Vec<&Answered> = enough.collect();
@@ -170,6 +188,7 @@ fn ranking(
                 target: Some(&own.target),
                 known: &[],
                 columns: if g.loops { Some(&read) } else { None },
+                learner: g.learner,
                 look_up_similar: &|| similar,
             };
             let mut learned = Learned::new(seed);

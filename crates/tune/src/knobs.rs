@@ -341,6 +341,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "learner",
+        kind: "trees, network, random",
+        default: "trees",
+        doc: "What models of strategies are made of. trees: boosted trees; network: a small neural network; random: noise, which shows what a strategy finds without a model",
+        source: "ADR 0039",
+        affects_code: false,
+    },
+    Knob {
         name: "budget",
         kind: "gradient, promise, round-robin, sequential, survey",
         default: "promise",

@@ -13,7 +13,7 @@ use crate::scorer::Simulator;
 use analysis::Score;
 use measure::energy::PowerCurve;
 use measure::{Constants, Policy};
-use search::{Accuracy, Allowed, SpaceKind, SurveyRule};
+use search::{Accuracy, Allowed, Learner, SpaceKind, SurveyRule};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +54,8 @@ pub struct Options {
     pub start_random: bool,
     /// Whether models of strategies know what lowered programs tell, and not decisions only.
     pub learn_loops: bool,
+    /// What models of strategies are made of.
+    pub learner: Learner,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
     /// When a run with the budget `survey` goes on.
@@ -168,6 +170,7 @@ impl Options {
             strategy: text("strategy"),
             start_random: knob("start").default == "random",
             learn_loops: knob("learn-loops").default == "on",
+            learner: Learner::of_name(knob("learner").default).expect("the default is a learner"),
             budget: text("budget"),
             survey: SurveyRule::PAPER,
             tuners: vec![],
@@ -270,31 +273,37 @@ impl Options {
                     .help("name each once: two of a name and seed ask for the same candidates"));
             }
         }
-        self.check_learn_loops()?;
+        self.check_models()?;
         known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
         filters.try_for_each(|name| known("filter", name, &filter_names()))
     }
 
-    /// Refuses lowered programs for strategies none of which looks at them.
-    fn check_learn_loops(&self) -> Result<()> {
-        let reads = |name: &str| search::strategy(name, 0).is_some_and(|s| s.reads_columns());
+    /// Refuses settings of models for strategies none of which has any.
+    fn check_models(&self) -> Result<()> {
+        let fits = |name: &str| search::strategy(name, 0).is_some_and(|s| s.fits_models());
         let strategies = match self.tuners.is_empty() {
             true => std::slice::from_ref(&self.strategy),
             false => &self.tuners[..],
         };
-        if !self.learn_loops || strategies.iter().any(|name| reads(name)) {
+        let default = knob("learner").default;
+        let what = match (self.learn_loops, self.learner.name()) {
+            (true, _) => "learn-loops".to_string(),
+            (false, name) if name != default => format!("the learner `{name}`"),
+            _ => return Ok(()),
+        };
+        if strategies.iter().any(|name| fits(name)) {
             return Ok(());
         }
         let names = search::strategy_names();
-        let reading: Vec<&str> = names.into_iter().filter(|name| reads(name)).collect();
+        let fitting: Vec<&str> = names.into_iter().filter(|name| fits(name)).collect();
         let why = format!(
-            "learn-loops has no effect with the strategy {}, which has no model that learns from programs",
+            "{what} has no effect with the strategy {}, which fits no such model to answers",
             strategies.join(", ")
         );
         Err(Error::new(why).help(format!(
             "leave it out, or use one of: {}",
-            reading.join(", ")
+            fitting.join(", ")
         )))
     }
 
@@ -329,6 +338,7 @@ impl Options {
             cold,
             cold_rule,
             learn_loops,
+            learner,
             start_random,
             // The run has these in fields of its own.
             begun: _,
@@ -374,6 +384,7 @@ impl Options {
             "cold_trained": cold.is_some(),
             "cold_rule": cold_rule.to_string(),
             "learn_loops": learn_loops,
+            "learner": learner.name(),
             "start_random": start_random,
         });
         if let (Value::Object(stored), Value::Object(others)) = (&mut stored, others) {
@@ -480,6 +491,27 @@ mod tests {
     }
 
     #[test]
+    fn learners_are_for_strategies_that_fit_models() {
+        let of = |strategy: &str, learner| {
+            let options = Options {
+                strategy: strategy.into(),
+                learner,
+                ..Options::new(2, 1, StopRule::Trials(9))
+            };
+            (options.check(), options.stored(1)["learner"].clone())
+        };
+        for learner in Learner::ALL {
+            let (checked, stored) = of("funnel", learner);
+            assert!(checked.is_ok(), "{}", learner.name());
+            assert_eq!(stored, learner.name());
+        }
+        assert!(of("grid", Learner::Trees).0.is_ok());
+        let said = of("bayesian", Learner::Network).0.unwrap_err().to_string();
+        assert!(said.contains("`network` has no effect"), "{said}");
+        assert!(said.contains("bayesian"), "{said}");
+    }
+
+    #[test]
     fn knobs_list_every_member_of_the_tables() {
         let lists = |knob_name: &str, members: &[&str]| {
             let kind = knob(knob_name).kind;
@@ -488,6 +520,7 @@ mod tests {
         };
         lists("strategy", &search::strategy_names());
         lists("budget", &search::budget_names());
+        lists("learner", &Learner::ALL.map(Learner::name));
         lists("objective", &Objective::ALL.map(Objective::name));
         lists("filter", &filter_names());
     }

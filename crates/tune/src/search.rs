@@ -15,7 +15,9 @@ use ir::{Program, Target};
 use measure::{Spent, TaskData};
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told};
+use search::{
+    Allowed, Candidate, Context, Learner, Point, SimilarTask, Space, Standing, Strategy, Told,
+};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -136,6 +138,8 @@ pub struct Search {
     pub allowed: Allowed,
     /// Whether models read lowered programs.
     pub reads: bool,
+    /// What models of the strategy are made of.
+    pub learner: Learner,
     tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
@@ -251,6 +255,7 @@ impl Search {
             similar_until: None,
             allowed: options.allowed(),
             reads: options.learn_loops,
+            learner: options.learner,
             tolerance: options.tolerance,
             known: VecDeque::new(),
             open: VecDeque::new(),
@@ -394,6 +399,7 @@ impl Search {
         let look_up = || similar_once(&self.similar, store, &wanted);
         let context = Context {
             columns: self.reads.then_some(&read_columns),
+            learner: self.learner,
             ..context(&self.space, &self.subject, &self.records, &look_up)
         };
         let points = self.strategy.ask(&context, n);
@@ -584,6 +590,7 @@ pub fn context<'a>(
         target: subject.map(|s| &*s.target),
         known,
         columns: None,
+        learner: Learner::default(),
         look_up_similar,
     }
 }

@@ -137,12 +137,12 @@ impl<'a> Examples<'a> {
         }
     }
 
-    fn weight(&self, row: usize) -> f64 {
+    pub(crate) fn weight(&self, row: usize) -> f64 {
         self.weights.map_or(1.0, |w| w[row])
     }
 
     /// The number of features, if nothing is wrong with the examples.
-    fn checked(&self) -> Result<usize, Unfit> {
+    pub(crate) fn checked(&self) -> Result<usize, Unfit> {
         let features = self.rows.first().map_or(0, Vec::len);
         if features == 0 {
             return Err(Unfit::Empty);

@@ -154,7 +154,7 @@ impl Strategy for Annealing {
         self.learned.forecasts()
     }
 
-    fn reads_columns(&self) -> bool {
+    fn fits_models(&self) -> bool {
         true
     }
 }

@@ -219,7 +219,7 @@ impl Strategy for Ansor {
         self.learned.forecasts()
     }
 
-    fn reads_columns(&self) -> bool {
+    fn fits_models(&self) -> bool {
         true
     }
 }
@@ -237,6 +237,7 @@ mod tests {
             target: None,
             known: &[],
             columns: None,
+            learner: crate::strategy::Learner::default(),
             look_up_similar: &|| &[],
         }
     }

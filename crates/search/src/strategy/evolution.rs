@@ -260,6 +260,7 @@ mod tests {
             target: None,
             known: &[],
             columns: None,
+            learner: crate::strategy::Learner::default(),
             look_up_similar: &|| &[],
         };
         let outcome = Outcome::Scored {

@@ -214,7 +214,7 @@ impl Strategy for Funnel {
         self.learned.forecasts()
     }
 
-    fn reads_columns(&self) -> bool {
+    fn fits_models(&self) -> bool {
         true
     }
 }
@@ -233,6 +233,7 @@ mod tests {
             target: None,
             known: &[],
             columns: None,
+            learner: crate::strategy::Learner::default(),
             look_up_similar: &|| &[],
         }
     }

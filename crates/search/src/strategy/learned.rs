@@ -1,4 +1,4 @@
-//! What strategies learn of answers: boosted trees on points as numbers.
+//! What strategies learn of answers: models of points as numbers, made by the [`Learner`] of the search.
 //!
 //! Two models are made. The *draft* knows decisions and the cost that rules predict, which takes microseconds a point.
 //! The *judge* knows what the lowered program of a point tells as well ([`Context::columns`]), which takes about a
@@ -9,10 +9,11 @@
 //! it is as large as their model ranks the own answers well: nothing where it misleads.
 
 use super::encoder::Encoder;
+use super::learner::{Fitted, Learner};
 use crate::context::{Context, Forecast};
 use crate::cost::{Asked, CostModel, Predicted};
 use crate::space::Point;
-use learn::{EarlyStop, Examples, Objective, TreeSettings, Trees, spearman};
+use learn::{Examples, spearman};
 use std::collections::HashMap;
 
 /// Answers before the first model.
@@ -57,9 +58,9 @@ fn joined(row: &[f64], columns: Option<&[f64]>, width: usize) -> Vec<f64> {
 #[derive(Clone, Debug)]
 struct Models {
     encoder: Encoder,
-    draft: Trees,
+    draft: Fitted,
     /// With the number of columns.
-    judge: Option<(Trees, usize)>,
+    judge: Option<(Fitted, usize)>,
 }
 
 /// Answers of a search, and the models of them.
@@ -131,7 +132,9 @@ impl Learned {
         let agreement = self.agreement(&own);
         let share = agreement * HALF / (HALF + own.y.len() as f64);
         let enough = self.points.len() >= LEAST || share > 0.0;
-        self.models = enough.then(|| self.fitted(&encoder, &own, share)).flatten();
+        self.models = enough
+            .then(|| self.fitted(context.learner, &encoder, &own, share))
+            .flatten();
         self.learnt = self.points.len();
         self.models.is_some()
     }
@@ -169,7 +172,7 @@ impl Learned {
             }
         }
         if all.y.len() >= LEAST {
-            self.prior = fit(&encoder, &[(&all, 1.0)], self.seed);
+            self.prior = fit(context.learner, &encoder, &[(&all, 1.0)], self.seed);
             self.models = self.prior.clone();
         }
         self.similar = Some(all);
@@ -181,25 +184,31 @@ impl Learned {
             return 0.0;
         };
         let predicted = match &prior.judge {
-            Some((judge, width)) => judge.predict_batch(&own.rows(*width)),
-            None => prior.draft.predict_batch(&own.rows(0)),
+            Some((judge, width)) => judge.predict(&own.rows(*width)),
+            None => prior.draft.predict(&own.rows(0)),
         };
         spearman(&predicted, &own.y).unwrap_or(0.0).max(0.0)
     }
 
-    fn fitted(&self, encoder: &Encoder, own: &Table, share: f64) -> Option<Models> {
+    fn fitted(
+        &self,
+        learner: Learner,
+        encoder: &Encoder,
+        own: &Table,
+        share: f64,
+    ) -> Option<Models> {
         match &self.similar {
             Some(similar) if share > 0.0 && self.prior.is_some() => {
-                fit(encoder, &[(own, 1.0), (similar, share)], self.seed)
+                fit(learner, encoder, &[(own, 1.0), (similar, share)], self.seed)
             }
-            _ => fit(encoder, &[(own, 1.0)], self.seed),
+            _ => fit(learner, encoder, &[(own, 1.0)], self.seed),
         }
     }
 
     /// What the draft thinks of each point, higher is better; 0 of all without a model.
     pub fn scores(&self, context: &Context<'_>, points: &[Point]) -> Vec<f64> {
         match &self.models {
-            Some(m) => m.draft.predict_batch(&m.encoder.rows(context, points)),
+            Some(m) => m.draft.predict(&m.encoder.rows(context, points)),
             None => vec![0.0; points.len()],
         }
     }
@@ -218,7 +227,7 @@ impl Learned {
         let rows: Vec<Vec<f64>> = pairs
             .map(|(r, c)| joined(r, c.as_deref(), *width))
             .collect();
-        judge.predict_batch(&rows)
+        judge.predict(&rows)
     }
 
     /// The first `n` of drafts in the order of the judge; the others follow as they were. Nothing changes where
@@ -317,7 +326,7 @@ fn throughputs(costs: &[f64]) -> Vec<f64> {
 }
 
 /// Models of tables, each of which weighs as much as its factor says.
-fn fit(encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models> {
+fn fit(learner: Learner, encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models> {
     let y: Vec<f64> = tables
         .iter()
         .flat_map(|(t, _)| t.y.iter().copied())
@@ -327,32 +336,22 @@ fn fit(encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models>
         t.y.iter().map(|y| share * (0.1 + y)).collect::<Vec<f64>>()
     };
     let weights: Vec<f64> = tables.iter().flat_map(weight).collect();
-    let settings = TreeSettings {
-        rounds: 200,
-        depth: 5,
-        rate: 0.1,
-        early_stop: Some(EarlyStop {
-            validation: 0.0,
-            patience: 20,
-        }),
-        ..TreeSettings::simulators(Objective::SquaredError, seed)
-    };
-    let trees = |width: usize| {
+    let model = |width: usize| {
         let rows: Vec<Vec<f64>> = tables.iter().flat_map(|(t, _)| t.rows(width)).collect();
         let examples = Examples {
             weights: Some(&weights),
             ..Examples::of(&rows, &y)
         };
-        Trees::fitted(&examples, &settings).ok()
+        learner.fitted(&examples, seed).ok()
     };
     let widths = tables.iter().flat_map(|(t, _)| t.columns.iter().flatten());
     let judge = match widths.map(Vec::len).next() {
-        Some(width) => trees(width).map(|t| (t, width)),
+        Some(width) => model(width).map(|m| (m, width)),
         None => None,
     };
     Some(Models {
         encoder: encoder.clone(),
-        draft: trees(0)?,
+        draft: model(0)?,
         judge,
     })
 }

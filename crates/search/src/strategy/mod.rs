@@ -15,6 +15,7 @@ mod kernel_tuner;
 mod kernel_tuner_annealing;
 mod kernel_tuner_genetic;
 mod learned;
+mod learner;
 mod places;
 mod q_learning;
 mod random;
@@ -32,6 +33,7 @@ pub use grid::Grid;
 pub use kernel_tuner_annealing::KernelTunerAnnealing;
 pub use kernel_tuner_genetic::KernelTunerGenetic;
 pub use learned::{Learned, LearnedCosts};
+pub use learner::Learner;
 pub use q_learning::QLearning;
 pub use random::Random;
 pub use reinforcement::Reinforcement;
@@ -57,8 +59,8 @@ pub trait Strategy {
         &[]
     }
 
-    /// Whether it looks at [`Context::columns`] where these are.
-    fn reads_columns(&self) -> bool {
+    /// Whether it fits models to answers: by [`Context::learner`], and with [`Context::columns`] where these are.
+    fn fits_models(&self) -> bool {
         false
     }
 }

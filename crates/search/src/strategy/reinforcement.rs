@@ -206,7 +206,7 @@ impl Strategy for Reinforcement {
         self.learned.forecasts()
     }
 
-    fn reads_columns(&self) -> bool {
+    fn fits_models(&self) -> bool {
         true
     }
 }

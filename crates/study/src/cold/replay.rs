@@ -92,6 +92,7 @@ impl Search<'_> {
                     target: None,
                     known: &[],
                     columns: None,
+                    learner: search::Learner::default(),
                     look_up_similar: &|| &[],
                 };
                 let mut left = self.left.clone();

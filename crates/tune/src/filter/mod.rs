@@ -200,6 +200,7 @@ pub(crate) mod tests {
             target: None,
             known: &[],
             columns: None,
+            learner: search::Learner::default(),
             look_up_similar: &|| &[],
         }
     }

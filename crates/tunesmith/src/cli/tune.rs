@@ -19,7 +19,7 @@ use crate::online::DecisionFile;
 use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
-use search::SurveyRule;
+use search::{Learner, SurveyRule};
 use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
 use tune::energy::Account;
@@ -127,6 +127,8 @@ pub struct Args {
     start: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("learn-loops"), default_value = default("learn-loops"), value_parser = ["on", "off"])]
     learn_loops: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("learner"), default_value = default("learner"), value_parser = Learner::ALL.map(Learner::name))]
+    learner: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
     rotate: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
@@ -244,6 +246,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
     options.learn_loops = a.learn_loops == "on";
+    options.learner = Learner::of_name(&a.learner).expect("clap knows the names");
     options.start_random = a.start == "random";
     options.plain = a.plain == "on";
     options.accuracy = a.model.accuracy();

@@ -72,7 +72,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 30] = [
+const MEASURING: [&str; 31] = [
     "energy",
     "cost",
     "machine-file",
@@ -88,6 +88,7 @@ const MEASURING: [&str; 30] = [
     "audit",
     "overlap",
     "learn-loops",
+    "learner",
     "rotate",
     "builders",
     "in-model-time",

@@ -16,7 +16,8 @@ use tune::similar::{Wanted, answers, similar};
 use tune::{AnswerPlace, Error, Observer, Result, Subject};
 
 /// How well the models of strategies rank candidates that they have not seen, by the records of a store: with and
-/// without what lowered programs tell, and with and without answers of similar tasks
+/// without what lowered programs tell, with and without answers of similar tasks, and by each learner. The learner `random` shows what
+/// chance gives
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith study learn\n  tunesmith study learn --store tuned.sqlite --seeds 3 --json"
@@ -113,7 +114,8 @@ pub fn run(a: &Args) -> Result<()> {
         return print_json(&json!({"study": {"kind": "judged"}, "models": models}));
     }
     let mut t = Table::new(&[
-        "model",
+        "learner",
+        "knows",
         "own answers",
         "similar tasks",
         "rankings",
@@ -143,18 +145,24 @@ fn means(m: &Model) -> Value {
 fn row(m: &Model) -> Vec<String> {
     let yes = |on: bool| if on { "yes" } else { "no" }.to_string();
     let mut row = match m.given {
-        None => vec!["predicted cost".into(), "-".into(), "-".into()],
+        None => vec!["-".into(), "predicted cost".into(), "-".into(), "-".into()],
         Some(Given {
             own,
             similar,
             loops,
+            learner,
         }) => {
-            let model = if loops {
+            let known = if loops {
                 "decisions and loops"
             } else {
                 "decisions"
             };
-            vec![model.into(), own.to_string(), yes(similar)]
+            vec![
+                learner.name().into(),
+                known.into(),
+                own.to_string(),
+                yes(similar),
+            ]
         }
     };
     row.extend([
