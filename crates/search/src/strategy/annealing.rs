@@ -157,4 +157,8 @@ impl Strategy for Annealing {
     fn reads_columns(&self) -> bool {
         true
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }
