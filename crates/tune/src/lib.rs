@@ -43,6 +43,7 @@ mod options;
 mod outlook;
 mod prediction;
 mod progress;
+mod proposer;
 mod quality;
 mod record;
 mod report;
@@ -75,6 +76,7 @@ pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
 pub use outlook::{Hope, Outlook};
 pub use progress::{Moment, TaskProgress};
+pub use proposer::Proposer;
 pub use quality::ModelQuality;
 #[cfg(test)]
 pub(crate) use record::begun as begun_run;

@@ -11,6 +11,7 @@
 
 use crate::error::{Result, no_such};
 use crate::filter::{Past, Verdict, Verdicts};
+use crate::proposer::Proposer;
 use crate::search::{Before, Search, context};
 use crate::trial::{AnswerPlace, EarlierTrial, Trial};
 use build::Read;
@@ -266,7 +267,6 @@ impl Search {
             }
             replay.conclude(&mut self.verdicts);
         }
-        self.drawn = None;
         self.before.forecasts = self.strategy.forecasts().len();
         let context = context(&self.space, &self.subject, &self.records, &|| &[]);
         for f in &mut self.filters {
@@ -310,7 +310,7 @@ impl Search {
                 ..
             }) => {
                 self.similar_until = self.similar_until.or(*similar_until);
-                let drawn = self.draw(*wanted as usize, *first, Some(store))?;
+                let drawn = self.draw(*wanted as usize, Some(store))?;
                 self.before.asked += drawn.len() as u64;
                 replay.open.push(drawn.clone());
                 replay.points.extend((*first..).zip(drawn));
@@ -386,12 +386,13 @@ impl Search {
     /// Forgets what was replayed.
     fn begin_anew(&mut self) -> Result<()> {
         let name = &self.strategy_name;
-        self.strategy = search::strategy(name, self.seed)
+        let strategy = search::strategy(name, self.seed)
             .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
+        self.strategy = Proposer::new(strategy);
         self.replayed.clear();
         self.earlier.clear();
         self.verdicts.clear();
-        (self.drawn, self.first_cost) = (None, None);
+        self.first_cost = None;
         (self.similar, self.similar_until) = (OnceCell::new(), None);
         (self.before, self.since_best) = (Before::default(), 0);
         Ok(())

@@ -8,21 +8,20 @@ use crate::filter::trained::Facts;
 use crate::filter::{Filter, Verdicts, filter};
 use crate::finalists::ranked;
 use crate::machine::{Limits, target_key};
-use crate::similar::{Similar, Wanted, read_columns, similar};
-use crate::trial::{AnswerPlace, EarlierTrial, Trial};
+use crate::proposer::Proposer;
+use crate::similar::{Similar, Wanted, similar};
+use crate::trial::{AnswerPlace, EarlierTrial, Form, Trial};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
 use measure::{Spent, TaskData};
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{
-    Allowed, Candidate, Context, Learner, Point, SimilarTask, Space, Standing, Strategy, Told,
-};
+use search::{Allowed, Candidate, Context, Learner, Point, SimilarTask, Space, Standing, Told};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Cost, Draw, Extra, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
+use store::{Cost, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
 
 /// A modest machine, for guesses before the first measurement.
 const GUESS_FLOPS_PER_NS: f64 = 50.0;
@@ -116,8 +115,8 @@ pub struct Search {
     pub scores: Option<String>,
     pub place: Arc<AnswerPlace>,
     pub subject: Option<Subject>,
-    pub space: Space,
-    pub strategy: Box<dyn Strategy + Send>,
+    pub space: Arc<Space>,
+    pub strategy: Proposer,
     pub strategy_name: String,
     pub filters: Vec<Box<dyn Filter + Send>>,
     /// Of its strategy.
@@ -129,7 +128,7 @@ pub struct Search {
     /// No schedule of the task costs less.
     pub bound: f64,
     /// Records that other runs made of it.
-    pub records: Vec<Record>,
+    pub records: Arc<[Record]>,
     /// Similar tasks, or why there are none, once they were asked for.
     pub similar: OnceCell<std::result::Result<Similar, StoreError>>,
     /// The number of the last record of these that counts, if the search goes on from an earlier run.
@@ -140,7 +139,7 @@ pub struct Search {
     pub reads: bool,
     /// What models of the strategy are made of.
     pub learner: Learner,
-    tolerance: f64,
+    pub tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
     /// Points that an earlier run asked for and that were not answered, by call: a filter judges those of one call
@@ -179,8 +178,6 @@ pub struct Search {
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
     pub first_cost: Option<Cost>,
-    /// What the strategy proposed last, until that is logged.
-    pub drawn: Option<Draw>,
     /// Points whose answers an earlier run told the strategy, with their costs.
     pub replayed: HashMap<Point, Option<f64>>,
     /// Those of their candidates that the evaluator compares others with.
@@ -242,15 +239,15 @@ impl Search {
             scores: None,
             place: parts.place,
             subject: parts.subject,
-            space: parts.space,
-            strategy,
+            space: Arc::new(parts.space),
+            strategy: Proposer::new(strategy),
             strategy_name: parts.strategy,
             filters,
             seed: parts.seed,
             rotate_bytes: parts.rotate_bytes,
             guess: parts.guess,
             bound: parts.bound,
-            records: vec![],
+            records: Arc::new([]),
             similar: OnceCell::new(),
             similar_until: None,
             allowed: options.allowed(),
@@ -279,7 +276,6 @@ impl Search {
             evaluating: Spent::default(),
             skipped: BTreeMap::new(),
             first_cost: None,
-            drawn: None,
             replayed: HashMap::new(),
             earlier: vec![],
             verdicts: Verdicts::new(),
@@ -309,6 +305,12 @@ impl Search {
     /// How many of the best are ranked alone in any case.
     pub fn finalists(&self) -> usize {
         ranked(self.rank, self.trials as usize)
+    }
+
+    /// Points of which filters of points keep one.
+    pub fn pool(&self) -> usize {
+        let filters = self.filters.iter().filter(|f| f.form() == Form::Point);
+        filters.map(|f| f.pool()).max().unwrap_or(1)
     }
 
     /// Its place in the store.
@@ -353,27 +355,6 @@ impl Search {
         }
     }
 
-    /// Asks for up to `n` points: what an earlier run left open first, then those of known records. The strategy may look up
-    /// records of similar tasks.
-    ///
-    /// # Errors
-    /// If it does and the store cannot be read.
-    pub fn ask(&mut self, n: usize, store: Option<&Store>) -> Result<Vec<Point>> {
-        if let Some(points) = self.left_open(n) {
-            return Ok(points);
-        }
-        let first = n.min(self.known.len());
-        let mut points: Vec<Point> = self.known.drain(..first).collect();
-        if points.len() < n {
-            let first = self.asked + points.len() as u64;
-            points.extend(self.draw(n - points.len(), first, store)?);
-        }
-        if points.is_empty() {
-            self.state = State::Exhausted;
-        }
-        Ok(points)
-    }
-
     /// Puts what filters compare candidates with before all other points.
     fn ask_what_filters_need(&mut self) {
         let needed = self.filters.iter().filter_map(|f| f.first());
@@ -381,37 +362,6 @@ impl Search {
             self.known.retain(|p| *p != point);
             self.known.push_front(point);
         }
-    }
-
-    /// Has the strategy propose up to `n` points, the first of which will have the number `first`.
-    ///
-    /// # Errors
-    /// If it looks up similar tasks and the store cannot be read.
-    pub fn draw(&mut self, n: usize, first: u64, store: Option<&Store>) -> Result<Vec<Point>> {
-        let wanted = Wanted {
-            task: &self.key,
-            subject: self.subject.as_ref(),
-            place: &self.place,
-            allowed: self.allowed,
-            tolerance: self.tolerance,
-            until: self.similar_until,
-        };
-        let look_up = || similar_once(&self.similar, store, &wanted);
-        let context = Context {
-            columns: self.reads.then_some(&read_columns),
-            learner: self.learner,
-            ..context(&self.space, &self.subject, &self.records, &look_up)
-        };
-        let points = self.strategy.ask(&context, n);
-        self.check_similar()?;
-        let similar = self.similar.get().and_then(|s| s.as_ref().ok());
-        self.drawn = Some(Draw {
-            wanted: n as u64,
-            first,
-            similar_until: similar.map(|s| s.until),
-            extra: Extra::new(),
-        });
-        Ok(points)
     }
 
     /// # Errors
@@ -690,7 +640,8 @@ impl OfPlan<'_> {
                     let mut s = self.search(i, t, uses.max(1), options)?;
                     if let Some(store) = store {
                         let (place, tolerance) = (s.stored_place(), options.tolerance);
-                        (s.records, s.known) = known(store, &place, &s.space, tolerance)?;
+                        let (records, known) = known(store, &place, &s.space, tolerance)?;
+                        (s.records, s.known) = (records.into(), known);
                         s.go_on(store, self.earlier)?;
                     }
                     s.ask_what_filters_need();

@@ -11,6 +11,7 @@ use ir::Target;
 use search::{Allowed, Point, SimilarTask, Space};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use store::{Outcome, Record, RecordQuery, Store, StoreError, TIMED};
 
 /// Similar tasks that are learned from, at most, and answers of each.
@@ -36,7 +37,7 @@ pub struct Wanted<'a> {
 /// Similar tasks, and the number of the last record that was looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Similar {
-    pub tasks: Vec<SimilarTask>,
+    pub tasks: Arc<[SimilarTask]>,
     pub until: i64,
 }
 
@@ -66,16 +67,19 @@ pub fn similar(store: &Store, wanted: &Wanted<'_>) -> Result<Similar, StoreError
     let others = all.iter().filter(|t| t.op == task.op && t.key != task.key);
     let mut near: Vec<(f64, &store::Task)> = others.map(|t| (distance(task, t), t)).collect();
     near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
-    let mut found = Similar::default();
+    let (mut tasks, mut until) = (vec![], 0);
     for (_, t) in near.into_iter().take(NEAR) {
         let (task, last) = answers(store, t, &subject.target, ANSWERS, wanted)?;
-        found.tasks.extend(task);
-        found.until = found.until.max(last);
-        if found.tasks.len() == TASKS {
+        tasks.extend(task);
+        until = until.max(last);
+        if tasks.len() == TASKS {
             break;
         }
     }
-    Ok(found)
+    Ok(Similar {
+        tasks: tasks.into(),
+        until,
+    })
 }
 
 /// At most `most` answers of a task as points of its space, none if few of its records are points of it; and the

@@ -5,7 +5,7 @@
 //! is of all its batches, or to what the rate of a similar task lets hope. Ansor's random choice, one turn
 //! in twenty, is left out: a budget has no seed.
 
-use super::{Budget, Standing, Turn};
+use super::{Budget, Standing, Turn, lively};
 
 /// How much the past counts beside the hope.
 const ALPHA: f64 = 0.2;
@@ -14,7 +14,8 @@ const BETA: f64 = 2.0;
 /// Batches that the past goes back.
 const WINDOW: usize = 3;
 
-/// Gives each turn, a whole batch, to the search of the steepest expected fall. Every search has one turn first.
+/// Gives each turn, a whole batch, to the search of the steepest expected fall. Every search has one turn first, and
+/// one that is flat waits for the others.
 #[derive(Debug, Default)]
 pub struct Gradient {
     /// Of each search, its cost when each of its turns began.
@@ -24,11 +25,14 @@ pub struct Gradient {
 impl Budget for Gradient {
     fn turn(&mut self, searches: &[Standing], batches: &[usize]) -> Option<Turn> {
         self.costs.resize(searches.len(), vec![]);
-        let open = || (0..searches.len()).filter(|i| searches[*i].open);
-        let first = open().find(|i| self.costs[*i].is_empty());
+        let first = lively(searches).find(|i| self.costs[*i].is_empty());
         let fall = |i: &usize| fall(&self.costs[*i], *i, searches);
         // Of equal falls that of the first search counts.
-        let steepest = || open().rev().max_by(|a, b| fall(a).total_cmp(&fall(b)));
+        let steepest = || {
+            lively(searches)
+                .rev()
+                .max_by(|a, b| fall(a).total_cmp(&fall(b)))
+        };
         let search = first.or_else(steepest)?;
         self.costs[search].push(cost(&searches[search]));
         let asks = batches[search].max(1);

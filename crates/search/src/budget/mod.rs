@@ -110,9 +110,59 @@ pub fn untried(searches: &[Standing]) -> usize {
     searches.iter().filter(|s| s.is_untried()).count()
 }
 
+/// Answers of a search without a better one after which it is flat: `early_stopping` of AutoTVM's tutorial for GPUs.
+const FLAT: u64 = 600;
+
+/// The open searches that budgets which compare costs choose from: those that are not flat. Where all are, each may have as
+/// many answers more: a run has the time that it was given.
+fn lively(searches: &[Standing]) -> impl DoubleEndedIterator<Item = usize> + Clone + '_ {
+    let times_flat = |s: &Standing| s.since_best / FLAT;
+    let open = searches.iter().filter(|s| s.open);
+    let least = open.map(times_flat).min().unwrap_or(0);
+    let may = move |i: &usize| searches[*i].open && times_flat(&searches[*i]) == least;
+    (0..searches.len()).filter(may)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::promise::tests::START;
     use super::*;
+
+    #[test]
+    fn what_is_flat_waits_for_the_others_and_when_all_are_they_go_on() {
+        let costly = Standing {
+            best: Some(1e9),
+            asked: 9,
+            ..START
+        };
+        let cheap = Standing {
+            best: Some(1e3),
+            bound: 5e2,
+            ..costly
+        };
+        for name in ["promise", "gradient"] {
+            let mut budget = budget(name, SurveyRule::PAPER).unwrap();
+            let mut searches = [costly, cheap];
+            let mut turn = |searches: &[Standing]| budget.turn(searches, &[1; 2]).map(|t| t.search);
+            // Each has its first turn.
+            turn(&searches);
+            turn(&searches);
+            searches[0].since_best = FLAT - 1;
+            assert_eq!(turn(&searches), Some(0), "{name}");
+            searches[0].since_best = FLAT;
+            assert_eq!(turn(&searches), Some(1), "{name}");
+            // An open one of which nothing more comes is no reason to end.
+            searches[1].since_best = FLAT;
+            assert_eq!(turn(&searches), Some(0), "{name}");
+            searches[0].since_best = 2 * FLAT;
+            assert_eq!(turn(&searches), Some(1), "{name}");
+            searches[1].open = false;
+            assert_eq!(turn(&searches), Some(0), "{name}");
+            // A better one brings it back.
+            (searches[1].open, searches[0].since_best) = (true, 0);
+            assert_eq!(turn(&searches), Some(0), "{name}");
+        }
+    }
 
     #[test]
     fn a_budget_is_found_by_its_name() {

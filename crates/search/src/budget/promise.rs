@@ -4,7 +4,7 @@
 //! task has, how far the task is from what the machine allows, how long ago
 //! trials last improved it, and what a trial takes.
 
-use super::{Budget, FIRST_ASKS, Standing, Turn, untried};
+use super::{Budget, FIRST_ASKS, Standing, Turn, lively, untried};
 
 /// A task at its bound may still improve by this share; the bound is an estimate.
 const LEAST_GAP: f64 = 0.03;
@@ -51,17 +51,16 @@ fn asks(searches: &[Standing], search: usize, batch: usize) -> usize {
 }
 
 /// The search whose next trial promises most. One that had its first asks waits for those that
-/// have no measurement, the least tried of which comes next.
+/// have no measurement, the least tried of which comes next, and one that is flat for all others.
 fn next(searches: &[Standing]) -> Option<usize> {
     let promised = |i: &usize| promise(&searches[*i]);
     let by_promise = |a: &usize, b: &usize| promised(a).total_cmp(&promised(b));
-    let all = || 0..searches.len();
-    let best = all().filter(|i| searches[*i].open).max_by(by_promise)?;
+    let best = lively(searches).max_by(by_promise)?;
     if searches[best].asked < FIRST_ASKS {
         return Some(best);
     }
     let least_tried = |a: &usize, b: &usize| searches[*a].asked.cmp(&searches[*b].asked);
-    let untried = all().filter(|i| searches[*i].is_untried());
+    let untried = (0..searches.len()).filter(|i| searches[*i].is_untried());
     untried
         .min_by(|a, b| least_tried(a, b).then(by_promise(b, a)))
         .or(Some(best))

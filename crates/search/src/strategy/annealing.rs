@@ -157,4 +157,8 @@ impl Strategy for Annealing {
     fn fits_models(&self) -> bool {
         true
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }

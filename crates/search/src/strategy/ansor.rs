@@ -222,6 +222,10 @@ impl Strategy for Ansor {
     fn fits_models(&self) -> bool {
         true
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

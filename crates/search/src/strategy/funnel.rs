@@ -217,6 +217,10 @@ impl Strategy for Funnel {
     fn fits_models(&self) -> bool {
         true
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,12 @@ pub trait Strategy {
     fn fits_models(&self) -> bool {
         false
     }
+
+    /// Whether it looks at [`Context::similar`]. These are looked up before it is asked, as it may be asked on a thread
+    /// of its own, where no store is.
+    fn reads_similar(&self) -> bool {
+        false
+    }
 }
 
 /// The default of every sketch.

@@ -209,6 +209,10 @@ impl Strategy for Reinforcement {
     fn fits_models(&self) -> bool {
         true
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }
 
 /// A policy, which says how likely each move of each decision is, and what it expects of places.

@@ -41,7 +41,8 @@ impl Run<'_> {
         }
         let more = |search: usize| {
             let asked = self.turn.search == search && self.left > 0;
-            asked || self.building.values().any(|t| t.search == search)
+            let asking = self.asking.as_ref().is_some_and(|a| a.is_of(search));
+            asked || asking || self.building.values().any(|t| t.search == search)
         };
         let is_due = |i: &usize| {
             let s = &self.searches[*i];
@@ -147,12 +148,15 @@ impl Run<'_> {
     pub(super) fn collect_answers(&mut self, mut builders: Option<&mut Builders>) -> Result<()> {
         let busy = self.outstanding.iter().filter(|o| !o.is_empty()).count();
         let mut wait = match self.building.is_empty() && self.ready.is_empty() {
-            true => super::PATIENCE / busy.max(1) as u32,
+            true => self.patience() / busy.max(1) as u32,
             false => Duration::ZERO,
         };
         for e in 0..self.evaluators.len() {
             while !self.outstanding[e].is_empty() {
                 let mut quiet = |on: bool| {
+                    if let Some(asking) = self.asking.as_mut().filter(|_| on) {
+                        asking.wait();
+                    }
                     if let Some(b) = builders.as_deref_mut() {
                         match on {
                             true => b.pool.pause(),

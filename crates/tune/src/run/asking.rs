@@ -5,6 +5,7 @@ use crate::StopRule;
 use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
 use crate::filter::{Draws, Filter, sift};
+use crate::proposer::Away;
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
 use crate::similar::Wanted;
@@ -24,8 +25,52 @@ const MOST_FRUITLESS: u64 = 10_000;
 
 /// How often what filters of points drop is asked for again within one ask (Trimmer, Algorithm 1).
 const REFILLS: usize = 3;
+
+/// A search that is asked for candidates.
+pub(super) struct Asking {
+    search: usize,
+    /// Candidates that are wanted.
+    pub(super) n: usize,
+    /// Those that filters of points kept so far, and how many more are wanted.
+    kept: Vec<Trial>,
+    missing: usize,
+    /// Points that were asked for so far, and how often.
+    asked: usize,
+    rounds: usize,
+    /// What that took.
+    spent: Spent,
+    round: Round,
+}
+
+/// One call for points.
+struct Round {
+    /// Points that do not come from the strategy.
+    points: Vec<Point>,
+    /// Whether they are what an earlier run left open.
+    were_open: bool,
+    /// The strategy, if it proposes the others.
+    away: Option<Away>,
+}
+
+impl Asking {
+    pub(super) fn is_of(&self, search: usize) -> bool {
+        self.search == search
+    }
+
+    fn is_answered(&self) -> bool {
+        self.round.away.as_ref().is_none_or(Away::is_back)
+    }
+
+    /// Waits until nothing is computed for it.
+    pub(super) fn wait(&mut self) {
+        let away = self.round.away.take();
+        self.round.away = away.map(|away| Away::Back(away.back()));
+    }
+}
+
 impl Run<'_> {
-    /// Asks for candidates as far ahead as the builders, or the evaluators, have use for.
+    /// Asks for candidates as far ahead as the builders, or the evaluators, have use for. A strategy proposes on a thread of
+    /// its own while others are built and evaluated.
     pub(super) fn ask_ahead(&mut self, builders: &mut Option<&mut Builders>) -> Result<()> {
         // Without overlap a whole batch is built before any of it is measured;
         // with it the next one is built meanwhile.
@@ -37,23 +82,51 @@ impl Run<'_> {
             None => 1,
         };
         let depth = least.max(batches * self.turn.asks);
-        while !self.spent()
-            && let Some(room) = self.room(depth)
-            && let Some((search, n)) = self.next_asks(room)?
-        {
-            for trial in self.ask(search, n)? {
-                if self.form(search) < Form::Read {
-                    self.ready.push(trial);
-                    continue;
+        // So they do only if answers come between the same questions, and without overlap nothing
+        // runs beside a measurement.
+        let aside = builders.is_some() && self.options.overlap;
+        while !self.spent() {
+            if let Some(asking) = self.asking.take() {
+                if aside && !asking.is_answered() && self.in_flight() > 0 {
+                    self.asking = Some(asking);
+                    break;
                 }
-                let builders = builders.as_deref_mut().ok_or_else(|| {
-                    Error::new("candidates are to be measured, and the run has no builders")
-                })?;
-                if self.needs_data(search) {
-                    self.ask_oracle(search, builders)?;
+                let search = asking.search;
+                if let Some(trials) = self.answered(asking, aside)? {
+                    self.pass_asked(search, trials, builders)?;
                 }
-                self.build(trial, builders);
+                continue;
             }
+            let Some(room) = self.room(depth) else {
+                break;
+            };
+            let Some((search, n)) = self.next_asks(room)? else {
+                break;
+            };
+            self.asking = Some(self.begin(search, n, aside)?);
+        }
+        Ok(())
+    }
+
+    /// Hands candidates of a search to the builders, or to its evaluator.
+    fn pass_asked(
+        &mut self,
+        search: usize,
+        trials: Vec<Trial>,
+        builders: &mut Option<&mut Builders>,
+    ) -> Result<()> {
+        for trial in trials {
+            if self.form(search) < Form::Read {
+                self.ready.push(trial);
+                continue;
+            }
+            let builders = builders.as_deref_mut().ok_or_else(|| {
+                Error::new("candidates are to be measured, and the run has no builders")
+            })?;
+            if self.needs_data(search) {
+                self.ask_oracle(search, builders)?;
+            }
+            self.build(trial, builders);
         }
         Ok(())
     }
@@ -179,63 +252,104 @@ impl Run<'_> {
         self.log.append(&[], &[event])
     }
 
-    /// Asks a search for candidates: those that pass its filters, and are not known.
-    fn ask(&mut self, search: usize, n: usize) -> Result<Vec<Trial>> {
+    /// Begins to ask a search for candidates.
+    fn begin(&mut self, search: usize, n: usize, aside: bool) -> Result<Asking> {
+        Ok(Asking {
+            search,
+            n,
+            kept: vec![],
+            missing: n,
+            asked: 0,
+            rounds: 0,
+            spent: Spent::default(),
+            round: self.begin_round(search, n, aside)?,
+        })
+    }
+
+    /// Calls for points, of which that many are to pass the filters of points.
+    fn begin_round(&mut self, search: usize, missing: usize, aside: bool) -> Result<Round> {
+        let log = self.log;
+        let s = &mut self.searches[search];
+        let were_open = !s.open.is_empty();
+        let (points, question) = s.begin_ask(missing * s.pool(), log)?;
+        let away = question.map(|q| s.strategy.send(q, aside));
+        Ok(Round {
+            points,
+            were_open,
+            away,
+        })
+    }
+
+    /// The points of a call, with the strategy back, and what the strategy took.
+    fn end_round(&mut self, search: usize, round: Round) -> (Vec<Point>, Spent) {
+        let (mut points, mut spent) = (round.points, Spent::default());
+        if let Some(away) = round.away {
+            let (proposed, took) = self.searches[search].strategy.take_back(away);
+            points.extend(proposed);
+            spent = took;
+        }
+        (points, spent)
+    }
+
+    /// Takes up the points that a search was asked for: the candidates that pass its filters, and are not known. None if it
+    /// is asked again, a few times, as filters of points dropped some.
+    fn answered(&mut self, mut asking: Asking, aside: bool) -> Result<Option<Vec<Trial>>> {
         let watch = Watch::start();
-        let (mut trials, asked) = self.passing_points(search, n)?;
+        let search = asking.search;
+        let were_open = asking.round.were_open;
+        let (points, spent) = self.end_round(search, asking.round);
+        asking.spent += spent;
+        asking.rounds += 1;
+        asking.asked += points.len();
+        let s = &mut self.searches[search];
+        if points.is_empty() {
+            s.state = State::Exhausted;
+        }
+        let new = |point: Point| {
+            let number = s.asked;
+            s.asked += 1;
+            Trial::new(search, number, point)
+        };
+        let new: Vec<Trial> = points.into_iter().map(new).collect();
+        // Points of several calls may be open, of which each has less than is missing.
+        if !were_open {
+            asking.missing = new.len().div_ceil(s.pool());
+        }
+        let passed = self.filter(search, Form::Point, new)?;
+        // Some that a pool dropped may be audited.
+        asking.missing = asking.missing.saturating_sub(passed.len());
+        asking.kept.extend(passed);
+        if asking.missing > 0 && asking.rounds <= REFILLS {
+            let round = self.begin_round(search, asking.missing, aside)?;
+            asking.spent += watch.spent();
+            self.asking = Some(Asking { round, ..asking });
+            return Ok(None);
+        }
+        let mut trials = asking.kept;
         if self.form(search) >= Form::Schedule {
             trials = self.replay(search, trials)?;
             trials = self.filter(search, Form::Schedule, trials)?;
         }
-        self.note_fruitless(search, asked, trials.is_empty());
+        self.note_fruitless(search, asking.asked, trials.is_empty());
         if self.form(search) >= Form::Schedule {
             trials = self.unknown(search, trials)?;
         }
-        let spent = watch.spent();
+        asking.spent += watch.spent();
         let share = |ns: u64| ns / trials.len().max(1) as u64;
         let each = Spent {
-            wall_ns: share(spent.wall_ns),
-            cpu_ns: share(spent.cpu_ns),
+            wall_ns: share(asking.spent.wall_ns),
+            cpu_ns: share(asking.spent.cpu_ns),
         };
         trials.iter_mut().for_each(|t| t.asking = each);
-        Ok(trials)
+        Ok(Some(trials))
     }
 
-    /// Points that pass the filters of points, and how many were asked for. What these filters drop is asked
-    /// for again, a few times.
-    fn passing_points(&mut self, search: usize, n: usize) -> Result<(Vec<Trial>, usize)> {
-        let (mut trials, mut asked) = (Vec::new(), 0);
-        let mut missing = n;
-        for _ in 0..=REFILLS {
-            let s = &mut self.searches[search];
-            let were_open = !s.open.is_empty();
-            let filters = s.filters.iter().filter(|f| f.form() == Form::Point);
-            let pool = filters.map(|f| f.pool()).max().unwrap_or(1);
-            let points = s.ask(missing * pool, self.log.store)?;
-            asked += points.len();
-            if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
-                let drawn = record::event(&s.run_id, &s.key, drawn);
-                self.log.append(&[], &[drawn])?;
-            }
-            let new = |point: Point| {
-                let number = s.asked;
-                s.asked += 1;
-                Trial::new(search, number, point)
-            };
-            let new: Vec<Trial> = points.into_iter().map(new).collect();
-            // Points of several calls may be open, of which each has less than is missing.
-            if !were_open {
-                missing = new.len().div_ceil(pool);
-            }
-            let passed = self.filter(search, Form::Point, new)?;
-            // Some that a pool dropped may be audited.
-            missing = missing.saturating_sub(passed.len());
-            trials.extend(passed);
-            if missing == 0 {
-                break;
-            }
+    /// Ends an ask whose candidates nobody takes any more. Whoever searches next gets its points first.
+    pub(super) fn give_up_asking(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            let (points, _) = self.end_round(asking.search, asking.round);
+            self.searches[asking.search].open.push_back(points);
         }
-        Ok((trials, asked))
     }
 
     /// Counts candidates none of which came through. A search of which nothing does is given
@@ -443,7 +557,10 @@ impl Run<'_> {
             };
             let mut outcomes = Vec::new();
             while outcomes.len() < least && !self.spent() {
-                outcomes.extend(builders.pool.next(super::PATIENCE));
+                if self.asking.as_ref().is_some_and(Asking::is_answered) {
+                    break;
+                }
+                outcomes.extend(builders.pool.next(self.patience()));
             }
             self.pass_built(outcomes, builders)?;
             if self.options.overlap || self.building.is_empty() || self.spent() {

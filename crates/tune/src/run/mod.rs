@@ -24,6 +24,7 @@ use crate::report::GoesOnFrom;
 use crate::search::Search;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
+use asking::Asking;
 use outstanding::Outstanding;
 use plan::Plan;
 use runtime::BuiltKernel;
@@ -34,8 +35,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{HeldRun, NewEvent, Outcome, Record, RecordIdentity, Store, SurveyEpoch};
 
-/// How long the loop waits for a builder before it looks at the time again.
+/// How long the loop waits for a builder before it looks at the time again, and while a strategy proposes.
 const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE_ASKING: Duration = Duration::from_millis(1);
 
 /// Where a run is logged; nowhere if there is no store.
 #[derive(Clone, Copy)]
@@ -130,6 +132,8 @@ pub struct Run<'a> {
     /// The search that is asked, and how many asks of its turn are left.
     pub turn: Turn,
     left: usize,
+    /// The ask that is on its way; one at a time.
+    asking: Option<Asking>,
     /// Trials in builders, by the number of their request.
     building: HashMap<u64, Trial>,
     /// Searches whose plain schedule is in a builder.
@@ -186,6 +190,7 @@ impl<'a> Run<'a> {
             epochs: vec![],
             turn: Turn { search: 0, asks: 0 },
             left: 0,
+            asking: None,
             building: HashMap::new(),
             oracles: HashMap::new(),
             ready: vec![],
@@ -261,6 +266,7 @@ impl<'a> Run<'a> {
             builders.pool.clear();
             builders.drain();
         }
+        self.give_up_asking();
         self.building.clear();
         self.oracles.clear();
         self.ready.clear();
@@ -311,9 +317,19 @@ impl<'a> Run<'a> {
         self.evaluators.iter_mut().for_each(|e| e.end_by(end));
     }
 
-    /// Trials that were asked for and have no answer.
+    /// How long the loop waits for one of those that work for it.
+    fn patience(&self) -> Duration {
+        match self.asking {
+            Some(_) => PATIENCE_ASKING,
+            None => PATIENCE,
+        }
+    }
+
+    /// Trials that are asked for and have no answer.
     fn in_flight(&self) -> usize {
-        self.building.len()
+        let asking = self.asking.as_ref().map_or(0, |a| a.n);
+        asking
+            + self.building.len()
             + self.ready.len()
             + self
                 .outstanding

@@ -9,7 +9,7 @@ use std::time::Duration;
 use store::{Clock, Conditions, Outcome, Stage};
 use tune::evaluator::{Batch, Evaluator, Reply};
 use tune::filter::{Filter, Verdict};
-use tune::{Answer, Form, Trial};
+use tune::{Answer, Form, Proposer, Trial};
 
 pub type Shared<T> = Arc<Mutex<Vec<T>>>;
 
@@ -318,10 +318,10 @@ impl SpiedStrategy {
     pub fn spy(search: &mut tune::Search) -> Arc<Mutex<Heard>> {
         let heard = Arc::new(Mutex::new(Heard::default()));
         let new = search::strategy(&search.strategy_name, search.seed).unwrap();
-        search.strategy = Box::new(SpiedStrategy {
+        search.strategy = Proposer::new(Box::new(SpiedStrategy {
             inner: new,
             heard: Arc::clone(&heard),
-        });
+        }));
         heard
     }
 }

@@ -145,8 +145,8 @@ fn no_schedule_is_evaluated_twice_whatever_the_evaluator_takes() {
         run.add_evaluator(Box::new(evaluator));
         let s = setting.of_program(&wanted("run", "task"), &small_product(), &x86(), &options);
         // Every schedule is there twice.
-        let mut twice = s.space.clone();
-        twice.sketches.extend(s.space.sketches);
+        let mut twice = search::Space::clone(&s.space);
+        twice.sketches.extend(s.space.sketches.clone());
         let s = setting.search(&wanted("run", "task"), &x86(), twice, s.subject, &options);
         run.add_searches(vec![s]);
         search(&mut run);

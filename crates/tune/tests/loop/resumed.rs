@@ -2,14 +2,17 @@
 
 use crate::fakes::{FakeEvaluator, Shared, cost_ns, crashed, scored, timed};
 use crate::setting::{Setting, Wanted, options, product, search, small_product, wanted, x86};
-use search::{Context, Point, Strategy, Told};
+use search::{Context, Point, Space, Strategy, Told};
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Clock, Conditions, EventKind, Outcome, TIMED};
+use tune::compile::Builders;
 use tune::evaluator::{Batch, Evaluator, Reply};
 use tune::filter::{Filter, Past, Verdict};
-use tune::{Form, Options, Run, Search, Trial};
+use tune::{Form, Options, Proposer, Run, Search, Silent, Trial, Workers};
+use worker::{CommandLine, Stop};
 
 fn judge(t: &Trial) -> Outcome {
     match cost_ns(&t.point) % 3 {
@@ -110,6 +113,10 @@ impl Strategy for Curious {
     fn revise(&mut self, point: &Point, cost: f64) {
         self.inner.revise(point, cost);
     }
+
+    fn reads_similar(&self) -> bool {
+        true
+    }
 }
 
 #[test]
@@ -141,7 +148,7 @@ fn similar_tasks_are_looked_up_when_somebody_asks_for_them() {
         if curious {
             let inner = search::strategy("random", s.seed).unwrap();
             let seen = seen.clone();
-            s.strategy = Box::new(Curious { inner, seen });
+            s.strategy = Proposer::new(Box::new(Curious { inner, seen }));
         }
         run.add_searches(vec![s]);
         search(&mut run);
@@ -303,8 +310,8 @@ fn a_schedule_of_an_earlier_run_is_none_that_is_new() {
     // Every schedule is there twice.
     let search: fn(&Setting, &Wanted<'_>, &Options) -> Search = |setting, wanted, options| {
         let s = setting.of_program(wanted, &small_product(), &x86(), options);
-        let mut twice = s.space.clone();
-        twice.sketches.extend(s.space.sketches);
+        let mut twice = Space::clone(&s.space);
+        twice.sketches.extend(s.space.sketches.clone());
         setting.search(wanted, &x86(), twice, s.subject, options)
     };
     let asker = Asker {
@@ -315,6 +322,89 @@ fn a_schedule_of_an_earlier_run_is_none_that_is_new() {
     };
     let (all, drops) = same_when_killed_twice(asker, 60);
     assert!(drops.len() > 5, "{} of {}", drops.len(), all.len());
+}
+
+/// Takes its time to ask what `random` asks, and notes all that it is asked and told.
+struct Slow {
+    inner: Box<dyn Strategy + Send>,
+    heard: Shared<(&'static str, Vec<Point>)>,
+}
+
+impl Slow {
+    fn put_into(search: &mut Search) -> Shared<(&'static str, Vec<Point>)> {
+        let inner = search::strategy("random", search.seed).unwrap();
+        let heard = Shared::default();
+        let slow = Slow {
+            inner,
+            heard: Arc::clone(&heard),
+        };
+        search.strategy = Proposer::new(Box::new(slow));
+        heard
+    }
+}
+
+impl Strategy for Slow {
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
+        std::thread::sleep(Duration::from_millis(5));
+        let points = self.inner.ask(context, n);
+        self.heard.lock().unwrap().push(("asked", points.clone()));
+        points
+    }
+
+    fn tell(&mut self, told: &Told<'_>) {
+        let point = vec![told.point.clone()];
+        self.heard.lock().unwrap().push(("told", point));
+        self.inner.tell(told);
+    }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.inner.revise(point, cost);
+    }
+}
+
+#[test]
+fn a_strategy_that_proposed_while_answers_came_hears_the_same_again() {
+    let options = Options {
+        overlap: true,
+        ..options(40)
+    };
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    let judge = |_: &_, t: &Trial| timed(cost_ns(&t.point));
+    let evaluator = FakeEvaluator::new("fake-times", Form::Point, 1, judge);
+    run.add_evaluator(Box::new(evaluator));
+    let mut s = setting.of_knobs(&wanted("first", "table"), &[9, 8, 7], &options);
+    let heard = Slow::put_into(&mut s);
+    run.add_searches(vec![s]);
+    // Runs have builders for asks aside; nobody calls them here.
+    let command = CommandLine {
+        program: "/no/such/program".into(),
+        args: vec![],
+        cpus: vec![],
+        stop: Stop::default(),
+    };
+    let workers = Workers {
+        builder: command.clone(),
+        runner: command,
+    };
+    let mut builders = Builders::new(&workers, 1).unwrap();
+    run.search(Some(&mut builders), &mut Silent).unwrap();
+    assert_eq!(run.trials, 40);
+    let all = heard.lock().unwrap().clone();
+    assert_eq!(all.iter().filter(|(what, _)| *what == "told").count(), 40);
+    // What was answered while it proposed.
+    let late = setting.events("first").into_iter().map(|(_, e)| e);
+    let late: Vec<EventKind> = late
+        .filter(|e| matches!(e, EventKind::Draw(_) | EventKind::Tell(_)))
+        .collect();
+    let twice = |pair: &[EventKind]| pair.iter().all(|e| matches!(e, EventKind::Draw(_)));
+    assert!(late.windows(2).any(twice), "it was asked ahead");
+
+    let mut again = setting.of_knobs(&wanted("second", "table"), &[9, 8, 7], &options);
+    let heard = Slow::put_into(&mut again);
+    let goes_on = again.go_on(&setting.store, &["first".into()]).unwrap();
+    assert!(goes_on);
+    assert_eq!(*heard.lock().unwrap(), all);
 }
 
 /// Drops what scores much worse than the fastest one, as `score` does with what builders read.

@@ -86,7 +86,7 @@ fn answered(a: &Args, store: &Store) -> Result<Vec<Answered>> {
         };
         found.push(Answered {
             title: format!("{} {}", t.op, t.key),
-            similar: similar(store, &wanted)?.tasks,
+            similar: similar(store, &wanted)?.tasks.to_vec(),
             own,
         });
     }
