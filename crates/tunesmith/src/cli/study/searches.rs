@@ -315,6 +315,9 @@ pub fn run(a: &Args) -> Result<()> {
     let done = search_all(&plan, &mut finished, &mut progress);
     progress.finish();
     let (searches, failures) = done?;
+    if searches.is_empty() {
+        return Err(failed(&failures));
+    }
     let (mut outcomes, curves) = compared(&searches, plan.trials as usize, machine.cpus);
     // The best first, and what has no mean last.
     let rank = |o: &Outcome| o.equal_trials.mean.unwrap_or(f64::INFINITY);
@@ -326,7 +329,7 @@ pub fn run(a: &Args) -> Result<()> {
         "strategies": outcomes,
         "progress": curves,
         "within": WITHIN,
-        "failures": failures,
+        "left_out": failures,
     });
     if let Some(folder) = &a.out {
         let out = Output::new(&folder.join("strategies.json"), FIGURES, inputs)?;
@@ -336,14 +339,20 @@ pub fn run(a: &Args) -> Result<()> {
         true => print_json(&figures)?,
         false => print(&plan, &machine.description(), &outcomes)?,
     }
-    if let (Some(picture), false) = (picture, searches.is_empty()) {
+    if let Some(picture) = picture {
         picture.write_bytes(convergence(&curves, MEASURED)?.as_bytes())?;
     }
-    match failures.len() {
-        0 => Ok(()),
-        n => Err(Error::new(format!("{n} of the searches failed: {}", failures.join("; ")))
-            .help("strategies were compared where all of them searched; the same command with --out tries again")),
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(failed(&failures)),
     }
+}
+
+fn failed(failures: &[String]) -> Error {
+    let (n, all) = (failures.len(), failures.join("; "));
+    Error::new(format!("{n} of the searches failed: {all}")).help(
+        "strategies were compared where all of them searched; the same command with --out tries again",
+    )
 }
 
 fn cell(over: &Over) -> String {
