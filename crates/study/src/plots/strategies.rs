@@ -110,13 +110,56 @@ fn of_costs(
     let last = points().map(|p| p.at).fold(0.0, f64::max);
     let most = points().map(|p| p.greatest).fold(1.01, f64::max);
     let most = most.min(MOST_COST);
-    let mut chart = ChartBuilder::on(area)
+    let mut builder = ChartBuilder::on(area);
+    builder
         .margin_left(8)
         .margin_right(190)
         .margin_top(8)
         .x_label_area_size(48)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
+        .y_label_area_size(64);
+    // A logarithmic axis has no labels within such a range.
+    if most < 2.0 {
+        let chart = builder.build_cartesian_2d(0.0..last, 1.0..most)?;
+        let height = |v: f64| (v - 1.0) / (most - 1.0);
+        let of_height = |h: f64| 1.0 + h * (most - 1.0);
+        let ends = (last, most);
+        return costs(
+            chart,
+            curves,
+            (what, cost),
+            colors,
+            ends,
+            (&height, &of_height),
+        );
+    }
+    let chart = builder.build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
+    let height = |v: f64| v.ln() / most.ln();
+    let of_height = |h: f64| (h * most.ln()).exp();
+    let ends = (last, most);
+    costs(
+        chart,
+        curves,
+        (what, cost),
+        colors,
+        ends,
+        (&height, &of_height),
+    )
+}
+
+/// The axes and the lines of a chart of costs.
+fn costs<X, Y>(
+    mut chart: Chart<'_, '_, X, Y>,
+    curves: &[Curve],
+    (what, cost): (&str, &str),
+    colors: &HashMap<String, RGBColor>,
+    (last, most): (f64, f64),
+    heights: (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let digits = if most < 1.1 { 3 } else { 2 };
     ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
         .label_style(("sans-serif", 12).into_font().color(&INK))
@@ -126,18 +169,9 @@ fn of_costs(
             true => format!("{:.0}", 100.0 * v),
             false => format!("{v:.0}"),
         })
-        .y_label_formatter(&|v| format!("{v:.2}"))
+        .y_label_formatter(&|v| format!("{v:.digits$}"))
         .draw()?;
-    let height = |v: f64| v.ln() / most.ln();
-    let of_height = |h: f64| (h * most.ln()).exp();
-    lines(
-        &mut chart,
-        curves,
-        colors,
-        (1.0, most),
-        last,
-        (&height, &of_height),
-    )
+    lines(&mut chart, curves, colors, (1.0, most), last, heights)
 }
 
 fn of_scores(

@@ -1,3 +1,5 @@
+//! Searches that are made up, whose figures follow by hand.
+
 use super::*;
 
 /// A search of (code, ns, s) trials of one task that a model calls twice.

@@ -404,7 +404,7 @@ fn print(plan: &Plan, machine: &str, outcomes: &[Outcome]) -> Result<()> {
         plan.trials
     ))?;
     print_line(
-        "Equal s: the same after as many seconds as the first strategy took for its trials of the same model and seed.",
+        "Equal s: the same after as many seconds as the first strategy took for its trials of the same model and seed; - where a search has no kernel of each task then.",
     )?;
     print_line(
         "Trials and s to 5% and 2%: medians until a search is so near the best of all; - where it is a search that does not get there.",

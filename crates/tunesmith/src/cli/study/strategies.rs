@@ -188,8 +188,8 @@ pub fn run(a: &Args) -> Result<()> {
     }
 }
 
-/// Compares on recorded tables.
-fn replay(a: &Args) -> Result<()> {
+/// Refuses options that mean nothing for tables.
+fn check_replay(a: &Args) -> Result<()> {
     let of_searches = [
         ("--start", !a.start.is_empty()),
         ("--threads", a.threads.is_some()),
@@ -204,6 +204,12 @@ fn replay(a: &Args) -> Result<()> {
                 .help("name filters of searches of tables with --filters"),
         );
     }
+    Ok(())
+}
+
+/// Compares on recorded tables.
+fn replay(a: &Args) -> Result<()> {
+    check_replay(a)?;
     let tables: Vec<PathBuf> = a.subjects.iter().map(PathBuf::from).collect();
     let one = |path: &PathBuf| recording(path, a.task.as_deref(), &tables);
     let recordings: Vec<Recording> = tables.iter().map(one).collect::<Result<_>>()?;
