@@ -116,24 +116,6 @@ def line_chart(name, title, axes_names, series):
     save_chart(pyplot, figure, name)
 
 
-def spread_chart(name, title, axes_names, series):
-    """Draws NAME.svg and NAME.png: for each series a line of (x, y, low, high) points, and the band of low and high."""
-    pyplot = drawing()
-    if pyplot is None:
-        return
-    figure, axes = pyplot.subplots(figsize=(8.0, 4.5))
-    for label, points in series.items():
-        xs, ys, lows, highs = zip(*points) if points else ((),) * 4
-        (line,) = axes.plot(xs, ys, label=label)
-        axes.fill_between(xs, lows, highs, color=line.get_color(), alpha=0.12, linewidth=0)
-    axes.set_xlabel(axes_names[0])
-    axes.set_ylabel(axes_names[1])
-    axes.set_title(title)
-    axes.grid(True, linewidth=0.3)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    save_chart(pyplot, figure, name)
-
-
 def drawing():
     """matplotlib's pyplot, or None (said once a chart) where it is not installed."""
     try:

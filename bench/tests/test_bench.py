@@ -27,7 +27,6 @@ import predictors
 import rival_process
 import static_choice
 import times
-import tuners
 import without_running
 from harness import machine, predictor_study, program, report, slices
 
@@ -57,108 +56,6 @@ class AgainstTvm(unittest.TestCase):
         self.assertIn("TVM over ours: 2.00", text)
         self.assertIn("was disturbed: slices of tvm spread by 50%", text)
         self.assertNotIn("Geometric mean", against_tvm.text([], 64))
-
-
-EQUAL_PARTS = {"search": 0.1, "build": 0.1, "measure": 0.1}
-
-
-def search(*trials, parts=None):
-    """A search of (code, ns, s) trials of one task."""
-    one = lambda code, ns, s: {"task": "t", "uses": 2, "code": code, "ns": ns, "s": s}
-    return {"trials": [one(*t) for t in trials], "parts": parts or EQUAL_PARTS}
-
-
-class Tuners(unittest.TestCase):
-    def test_equal_code_has_one_cost_and_searches_that_do_not_get_there_are_counted(self):
-        searches = {
-            ("m", 1, "random"): search(("a", 200, 1), ("b", 130, 2)),
-            ("m", 2, "random"): search(("a", 201, 1), ("c", None, 9)),
-            ("m", 1, "funnel"): search(("a", 202, 3), ("b", 100, 4)),
-            ("m", 2, "funnel"): search(("b", 101, 3), ("c", None, 4)),
-        }
-        known = tuners.known_costs(searches.items())
-        self.assertEqual(known["m"][1], 200)
-        rows = tuners.compared(searches, known, ["random", "funnel"], 2, 1)
-        self.assertEqual(rows["random"]["near"][1], {"trials": math.inf, "s": math.inf, "reached": 1})
-        self.assertEqual(rows["funnel"]["near"][1], {"trials": 1.5, "s": 3.5, "reached": 2})
-        self.assertEqual(rows["funnel"]["trials"]["mean"], 1)
-        self.assertAlmostEqual(rows["random"]["trials"]["mean"], math.sqrt(2))
-        # After 2 s the other tuner has no answer; after 4 s it has one.
-        self.assertEqual(rows["random"]["s"]["mean"], rows["random"]["trials"]["mean"])
-        self.assertEqual(rows["funnel"]["s"]["mean"], math.inf)
-        self.assertEqual(rows["funnel"]["curves"]["trials"][1], (2, 1, 1, 1))
-
-    def test_a_search_that_ran_out_of_candidates_does_not_end_the_others(self):
-        short, long, longer = [(1, 2.0)], [(1, 2.0), (4, 1.0)], [(2, 2.0), (5, 1.0)]
-        self.assertEqual(tuners.equal_seconds([short, long, longer], 2), 4)
-        self.assertEqual(tuners.equal_seconds([short, long], 3), 4)
-
-    def test_a_model_is_near_once_all_its_tasks_are_measured(self):
-        both = search(("t", 5, 1), ("u", 7, 2))
-        both["trials"][1]["task"] = "u"
-        points = tuners.curve(both, *tuners.costs_of([both]))
-        self.assertEqual(points, [(1, math.inf), (2, 1)])
-        self.assertEqual(tuners.reached(points, 0.02), (2, 2))
-
-    def test_the_spread_is_that_of_seeds_and_not_of_operators(self):
-        equal = {"m": [1.0, 1.0], "n": [4.0, 4.0], "single": [9.0]}
-        self.assertEqual(tuners.summary(equal)["spread"], 0)
-        self.assertIsNone(tuners.summary({"m": [1.0], "n": [4.0]})["spread"])
-        e = math.e
-        self.assertAlmostEqual(tuners.summary({"m": [1, e * e], "n": [e, e]})["spread"], 1)
-
-    def test_what_no_record_has_is_idle(self):
-        parts = {"search": 1.0, "build": 4.0}
-        rates = tuners.rates([search(("a", 1, 1), ("b", 1, 5), parts=parts)], 2)
-        self.assertEqual(rates["trials_per_s"], 0.4)
-        self.assertEqual(rates["parts"], {"search": 0.1, "build": 0.4, "idle": 0.5})
-
-    def test_records_become_trials_in_their_order(self):
-        ns = {"wall_ns": 5, "cpu_ns": 10**9}
-        stages = ("search", "build", "load", "check", "measure")
-        record = lambda trial, ms: {
-            "trial": trial, "created_unix_ms": ms, "run_id": "1000-7-1", "task": "t", "code_hash": "c",
-            "median_ns": 3, "costs": dict.fromkeys(stages, ns),
-        }  # fmt: skip
-        kept = tuners.searched([record(1, 4000), record(0, 2000)], {"t": 2})
-        self.assertEqual([t["s"] for t in kept["trials"]], [1, 3])
-        self.assertEqual(kept["parts"], {"search": 2, "build": 2, "measure": 6})
-
-    def test_a_tuner_is_a_strategy_with_additions(self):
-        self.assertEqual(
-            tuners.options_of("funnel+read+score"),
-            ["--strategy", "funnel", "--read-time", "3s", "--filter", "score"],
-        )
-        self.assertEqual(tuners.options_of("es"), ["--strategy", "es", "--read-time", "0s"])
-        with self.assertRaisesRegex(program.Failure, "`fast` is no addition"):
-            tuners.options_of("es+fast")
-
-    def test_a_share_has_whole_groups_of_the_first_seed_first(self):
-        args = unittest.mock.Mock(operators=["a", "b"], seeds=2, share=0.75)
-        self.assertEqual(tuners.groups(args), [("a", 1), ("b", 1), ("a", 2)])
-
-    def test_a_finished_search_is_not_repeated_and_other_settings_are_refused(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for _ in range(2):
-                tuners.check_folder(folder, {"trials": 1})
-            with self.assertRaisesRegex(program.Failure, "other settings"):
-                tuners.check_folder(folder, {"trials": 2})
-            key = ("op:a(m=1)", "random", "es+read", 1)
-            first = tuners.finished(folder, key, lambda: {"trials": []})
-            self.assertEqual(tuners.finished(folder, key, self.fail), first)
-
-    def test_the_table_has_the_best_first_and_no_spread_of_one_seed(self):
-        searches = {
-            ("m", 1, "random"): search(("a", 200, 1)),
-            ("m", 1, "funnel"): search(("b", 100, 1)),
-        }
-        known = tuners.known_costs(searches.items())
-        rows = tuners.compared(searches, known, ["random", "funnel"], 1, 1)
-        page = tuners.text({"random": rows}, 1)
-        cells = [[c.strip() for c in line.split("|")] for line in page.splitlines()[4:6]]
-        self.assertEqual(cells[0][1:6], ["funnel", "1", "1.000", "1.000", "1"])
-        self.assertEqual(cells[1][1:9], ["random", "1", "2.000", "2.000", "inf", "inf", "0", "inf"])
 
 
 class StaticChoice(unittest.TestCase):

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Moments of a curve, at most.
-const MOMENTS: usize = 100;
+pub(crate) const MOMENTS: usize = 100;
 
 /// A strategy under a chain of filters at one moment of its searches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -70,16 +70,18 @@ impl Curve {
 
     /// Of values that each search has at each moment; a moment at which a search has none is left out. `back` undoes what
     /// was done to values whose mean is not the plain one.
-    fn of(
-        (strategy, filters, own): &Kind<'_>,
+    pub(crate) fn of<S>(
+        (strategy, filters): (&str, &[String]),
+        own: &[S],
+        seed: impl Fn(&S) -> u64,
         moments: &[f64],
-        value: impl Fn(&Cell, usize) -> Option<f64>,
+        value: impl Fn(&S, usize) -> Option<f64>,
         back: fn(f64) -> f64,
     ) -> Curve {
         let point = |(i, at): (usize, &f64)| {
             let mut seeds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
             for c in own {
-                seeds.entry(c.seed).or_default().push(value(c, i)?);
+                seeds.entry(seed(c)).or_default().push(value(c, i)?);
             }
             let of_seeds = seeds.values().filter_map(|v| mean(v.iter().copied()));
             let of_seeds: Vec<f64> = of_seeds.collect();
@@ -91,10 +93,20 @@ impl Curve {
             })
         };
         Curve {
-            strategy: (*strategy).clone(),
-            filters: (*filters).clone(),
+            strategy: strategy.into(),
+            filters: filters.to_vec(),
             points: moments.iter().enumerate().filter_map(point).collect(),
         }
+    }
+
+    fn of_kind(
+        (strategy, filters, own): &Kind<'_>,
+        moments: &[f64],
+        value: impl Fn(&Cell, usize) -> Option<f64>,
+        back: fn(f64) -> f64,
+    ) -> Curve {
+        let value = |c: &&Cell, i: usize| value(c, i);
+        Curve::of((strategy, filters), own, |c| c.seed, moments, value, back)
     }
 }
 
@@ -129,7 +141,7 @@ fn over_answers(cells: &[Cell]) -> Vec<Curve> {
             let of_cell = kind.2.iter().position(|own| std::ptr::eq(*own, c))?;
             after(&all[of_cell], moments[i] as usize)
         };
-        Curve::of(&kind, &moments, value, f64::exp)
+        Curve::of_kind(&kind, &moments, value, f64::exp)
     };
     kinds(cells).into_iter().map(curve).collect()
 }
@@ -153,7 +165,7 @@ fn over_seconds(cells: &[Cell]) -> Vec<Curve> {
             let until = moments[i] * shortest.get(&*c.table)?;
             after(&all[of_cell], c.seconds.partition_point(|s| *s <= until))
         };
-        Curve::of(&kind, &moments, value, f64::exp)
+        Curve::of_kind(&kind, &moments, value, f64::exp)
     };
     kinds(cells).into_iter().map(curve).collect()
 }
@@ -161,7 +173,7 @@ fn over_seconds(cells: &[Cell]) -> Vec<Curve> {
 fn over_budget(cells: &[Cell]) -> Vec<Curve> {
     let moments: Vec<f64> = budgets().collect();
     let value = |c: &Cell, i: usize| c.scores.get(i).copied();
-    let curve = |kind: Kind<'_>| Curve::of(&kind, &moments, value, |score| score);
+    let curve = |kind: Kind<'_>| Curve::of_kind(&kind, &moments, value, |score| score);
     kinds(cells).into_iter().map(curve).collect()
 }
 

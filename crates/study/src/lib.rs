@@ -1,5 +1,5 @@
-//! Studies: policies of measuring under conditions that are varied, strategies on
-//! recorded tables, predictors of scores on simulated samples, and choosing while inferences run.
+//! Studies: policies of measuring under conditions that are varied, strategies by
+//! real searches and on recorded tables, predictors of scores on simulated samples, and choosing while inferences run.
 //!
 //! Owns what is computed for a study; nothing here reaches a store of measurements. What
 //! comes from a model says so (*modelled*), and so does what comes from a table
@@ -25,6 +25,7 @@ pub mod report;
 mod row;
 mod saved;
 pub mod scores;
+pub mod searched;
 pub mod select;
 pub mod strategies;
 mod sweep;

@@ -10,7 +10,7 @@ mod strategies;
 
 pub use predictors::predicted_orders;
 pub use select::selections;
-pub use strategies::convergence;
+pub use strategies::{MEASURED, REPLAYED, convergence};
 
 use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};

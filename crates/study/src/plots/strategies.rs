@@ -29,29 +29,51 @@ const MOST_COST: f64 = 10.0;
 /// The distance of names, as a part of the chart's height.
 const APART: f64 = 0.03;
 
+/// What a picture of curves is called, and what its axes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    title: &'static str,
+    answers: &'static str,
+    seconds: &'static str,
+    cost: &'static str,
+}
+
+/// Of searches of recorded tables.
+pub const REPLAYED: Words = Words {
+    title: "Replayed searches: means, and bands from the best seed to the worst",
+    answers: "answers",
+    seconds: "% of the seconds that the shortest search of a table took",
+    cost: "least cost / optimum",
+};
+/// Of searches on this machine.
+pub const MEASURED: Words = Words {
+    title: "Searches on this machine: means, and bands from the best seed to the worst",
+    answers: "trials",
+    seconds: "% of the seconds after which the first strategy had its trials",
+    cost: "latency / the best of all",
+};
+
 /// One chart each for equal answers, equal seconds and equal shares of the rows, as far as there are lines for it. Each
 /// strategy and chain has a line with its name, and a band from its worst seed to its best.
 ///
 /// # Errors
 /// If no search is long enough for a line, or the picture cannot be drawn.
-pub fn convergence(curves: &Curves) -> Result<String> {
+pub fn convergence(curves: &Curves, words: Words) -> Result<String> {
     if curves.are_empty() {
         let why = "there is no curve to draw: no search has two answers, one of them with a cost";
         return Err(Error::new(why).help("give more --trials, or leave --curves out"));
     }
-    let drawn = drawn(curves).map_err(|e: Fault| Error::new(format!("cannot draw the study: {e}")));
+    let drawn =
+        drawn(curves, words).map_err(|e: Fault| Error::new(format!("cannot draw the study: {e}")));
     Ok(drawn?.unwrap_or_default())
 }
 
 type Chart<'a, 'b, X, Y> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<X, Y>>;
 
-fn drawn(curves: &Curves) -> Page {
+fn drawn(curves: &Curves, words: Words) -> Page {
     let costs = [
-        (&curves.answers, "answers"),
-        (
-            &curves.seconds,
-            "% of the seconds that the shortest search of a table took",
-        ),
+        (&curves.answers, words.answers),
+        (&curves.seconds, words.seconds),
     ];
     let costs = costs
         .into_iter()
@@ -66,11 +88,10 @@ fn drawn(curves: &Curves) -> Page {
         colors.entry(curve.name()).or_insert(color);
     }
     let size = (WIDE, HEAD + HIGH * charts as u32);
-    let title = "Replayed searches: means, and bands from the best seed to the worst";
-    page(size, title, &[], |area| {
+    page(size, words.title, &[], |area| {
         let areas = area.split_evenly((charts, 1));
         for ((curves, what), area) in costs.iter().zip(&areas) {
-            of_costs(area, curves, what, &colors)?;
+            of_costs(area, curves, (what, words.cost), &colors)?;
         }
         if let (true, Some(area)) = (scored, areas.last()) {
             of_scores(area, &curves.scores, &colors)?;
@@ -82,41 +103,75 @@ fn drawn(curves: &Curves) -> Page {
 fn of_costs(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     curves: &[Curve],
-    what: &str,
+    (what, cost): (&str, &str),
     colors: &HashMap<String, RGBColor>,
 ) -> Drawn {
     let points = || curves.iter().flat_map(|c| &c.points);
     let last = points().map(|p| p.at).fold(0.0, f64::max);
     let most = points().map(|p| p.greatest).fold(1.01, f64::max);
     let most = most.min(MOST_COST);
-    let mut chart = ChartBuilder::on(area)
+    let mut builder = ChartBuilder::on(area);
+    builder
         .margin_left(8)
         .margin_right(190)
         .margin_top(8)
         .x_label_area_size(48)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
+        .y_label_area_size(64);
+    // A logarithmic axis has no labels within such a range.
+    if most < 2.0 {
+        let chart = builder.build_cartesian_2d(0.0..last, 1.0..most)?;
+        let height = |v: f64| (v - 1.0) / (most - 1.0);
+        let of_height = |h: f64| 1.0 + h * (most - 1.0);
+        let ends = (last, most);
+        return costs(
+            chart,
+            curves,
+            (what, cost),
+            colors,
+            ends,
+            (&height, &of_height),
+        );
+    }
+    let chart = builder.build_cartesian_2d(0.0..last, (1.0..most).log_scale())?;
+    let height = |v: f64| v.ln() / most.ln();
+    let of_height = |h: f64| (h * most.ln()).exp();
+    let ends = (last, most);
+    costs(
+        chart,
+        curves,
+        (what, cost),
+        colors,
+        ends,
+        (&height, &of_height),
+    )
+}
+
+/// The axes and the lines of a chart of costs.
+fn costs<X, Y>(
+    mut chart: Chart<'_, '_, X, Y>,
+    curves: &[Curve],
+    (what, cost): (&str, &str),
+    colors: &HashMap<String, RGBColor>,
+    (last, most): (f64, f64),
+    heights: (&dyn Fn(f64) -> f64, &dyn Fn(f64) -> f64),
+) -> Drawn
+where
+    X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let digits = if most < 1.1 { 3 } else { 2 };
     ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
         .label_style(("sans-serif", 12).into_font().color(&INK))
         .x_desc(what)
-        .y_desc("least cost / optimum")
+        .y_desc(cost)
         .x_label_formatter(&|v| match last <= 1.0 {
             true => format!("{:.0}", 100.0 * v),
             false => format!("{v:.0}"),
         })
-        .y_label_formatter(&|v| format!("{v:.2}"))
+        .y_label_formatter(&|v| format!("{v:.digits$}"))
         .draw()?;
-    let height = |v: f64| v.ln() / most.ln();
-    let of_height = |h: f64| (h * most.ln()).exp();
-    lines(
-        &mut chart,
-        curves,
-        colors,
-        (1.0, most),
-        last,
-        (&height, &of_height),
-    )
+    lines(&mut chart, curves, colors, (1.0, most), last, heights)
 }
 
 fn of_scores(
@@ -214,11 +269,12 @@ mod tests {
         };
         let both = vec![curve("grid", 9), curve("random", 9)];
         let count = |answers: &[Curve], seconds: &[Curve], scores: &[Curve]| {
-            let svg = convergence(&Curves {
+            let curves = Curves {
                 answers: answers.to_vec(),
                 seconds: seconds.to_vec(),
                 scores: scores.to_vec(),
-            });
+            };
+            let svg = convergence(&curves, MEASURED);
             let svg = svg.unwrap();
             let names = svg.matches(">\nrandom\n").count();
             (svg.matches("<polygon").count(), names)
@@ -231,6 +287,6 @@ mod tests {
             seconds: vec![],
             scores: vec![],
         };
-        assert!(convergence(&nothing).is_err());
+        assert!(convergence(&nothing, REPLAYED).is_err());
     }
 }

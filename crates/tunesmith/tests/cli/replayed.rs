@@ -1,6 +1,6 @@
-//! Strategies on recorded tables.
+//! Strategies compared: on recorded tables, and by real searches.
 
-use crate::program::place;
+use crate::program::{OP, place};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -216,4 +216,90 @@ fn strategies_are_scored_over_a_share_of_the_rows_and_drawn() {
     assert!(text.contains("at 20%") && text.contains("Score:"), "{text}");
     let error = p.error(&[&study[..], &["--trials", "9"]].concat());
     assert!(error.contains("--share"), "{error}");
+}
+
+#[test]
+fn real_searches_are_kept_and_compared_and_a_killed_study_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    let (out, svg) = (p.file("out"), p.file("curves.svg"));
+    let study = [
+        "study",
+        "strategies",
+        OP,
+        "--strategies",
+        "funnel,random+score",
+        "--seeds",
+        "2",
+        "--trials",
+        "5",
+        "--start",
+        "random",
+        "--out",
+        &out,
+    ];
+    let first = p.json(&[&study[..], &["--curves", &svg]].concat());
+    assert_eq!(first["kind"], "measured");
+    let searches = first["searches"].as_array().unwrap();
+    assert_eq!(searches.len(), 2 * 2);
+    for s in searches {
+        let trials = s["trials"].as_array().unwrap();
+        assert!(!trials.is_empty() && trials.len() <= 5, "{s}");
+        let seconds: Vec<f64> = trials.iter().map(|t| t["s"].as_f64().unwrap()).collect();
+        assert!(seconds[0] > 0.0 && seconds.is_sorted(), "{seconds:?}");
+        assert_eq!(trials[0]["uses"], 1);
+    }
+    let outcomes = first["strategies"].as_array().unwrap();
+    let means = outcomes
+        .iter()
+        .map(|o| o["equal_trials"]["mean"].as_f64().unwrap());
+    let means: Vec<f64> = means.collect();
+    assert!(means.is_sorted() && means[0] >= 1.0, "{means:?}");
+    for o in outcomes {
+        let shares = o["shares"].as_object().unwrap().values();
+        let sum: f64 = shares.map(|s| s.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{o}");
+        assert_eq!(o["searches"], 2);
+    }
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    for name in ["funnel", "random+score"] {
+        assert!(
+            drawn.matches(&format!(">\n{name}\n")).count() >= 1,
+            "{name}"
+        );
+    }
+
+    // A kill cut the last search off; the others are not searched again.
+    let cells = format!("{out}/cells.jsonl");
+    let text = std::fs::read_to_string(&cells).unwrap();
+    let kept: Vec<&str> = text.lines().take(4).collect();
+    std::fs::write(&cells, &text[..text.len() - 40]).unwrap();
+    let second = p.json(&study);
+    assert_eq!(second["searches"].as_array().unwrap().len(), 4);
+    let text = std::fs::read_to_string(&cells).unwrap();
+    assert_eq!(text.lines().take(4).collect::<Vec<_>>(), kept);
+    assert_eq!(text.lines().count(), 5);
+    // One that is whole searches nothing.
+    assert_eq!(p.json(&study), second);
+    let other = [&study[..], &["--threads", "2"]].concat();
+    assert!(p.error(&other).contains("other settings: threads"));
+}
+
+#[test]
+fn options_of_tables_and_of_searches_are_not_mixed() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("t4.json"), table()).unwrap();
+    let table = p.file("t4.json");
+    let error = |more: &[&str]| p.error(&[&["study", "strategies"], more].concat());
+    assert!(error(&[OP, "--share", "20%"]).contains("--share is for recorded tables"));
+    assert!(error(&[&table, "--start", "random"]).contains("--start is for real searches"));
+    assert!(error(&[&table, "--strategies", "es+read"]).contains("`es+read`: additions"));
+    assert!(error(&[OP, &table]).contains("is no operator and no model"));
+    let missing = error(&["op:nothing(m=1)", "--seeds", "1", "--strategies", "random"]);
+    assert!(
+        missing
+            .contains("1 of the searches failed: op:nothing(m=1), seed 1, from defaults: random"),
+        "{missing}"
+    );
 }

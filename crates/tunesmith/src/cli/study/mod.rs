@@ -1,4 +1,4 @@
-//! `study`: compares policies of measuring, strategies on recorded tables, random points of a space
+//! `study`: compares policies of measuring, strategies by real searches and on recorded tables, random points of a space
 //! with each other and with what is predicted of them, predictors on simulated samples, and choosing
 //! online with fixed choices.
 
@@ -8,6 +8,7 @@ mod measured;
 mod modelled;
 pub(super) mod points;
 mod scores;
+mod searches;
 mod select;
 mod simulate;
 mod strategies;
@@ -23,10 +24,10 @@ use std::time::Duration;
 use study::Sweep;
 use tune::Result;
 
-/// Compare policies of measuring, strategies on recorded tables, points of a space, or choices of algorithms
+/// Compare policies of measuring, strategies by real searches and on recorded tables, points of a space, or choices of algorithms
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' --points 200\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300\n  tunesmith study select vgg16 --threads 1,2 --plot select.svg"
+    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies 'op:conv2d(c=16,h=32,w=32,k=32,r=5,s=5)' --strategies funnel,random\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' --points 200\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300\n  tunesmith study select vgg16 --threads 1,2 --plot select.svg"
 )]
 pub struct Args {
     #[command(subcommand)]

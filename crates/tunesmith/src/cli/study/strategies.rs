@@ -1,8 +1,9 @@
-//! `study strategies`: strategies and filters on recorded tables.
+//! `study strategies`: strategies and filters on recorded tables, or strategies by real searches, which `searches` runs.
 
-use super::trim;
+use super::searches::{is_model, parse_strategy};
+use super::{searches, trim};
 use crate::cli::output::{Output, PAGE, PICTURE, STRATEGIES as FIGURES};
-use crate::cli::parse::{parse_count, parse_share};
+use crate::cli::parse::{parse_count, parse_share, parse_threads};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use store::{RecordQuery, Store};
 use study::Finished;
 use study::curves::{Curve, Curves};
-use study::plots::convergence;
+use study::plots::{REPLAYED, convergence};
 use study::strategies::{
     Cell, Comparison, Length, Recording, Summary, compare, replay_store, summaries,
 };
@@ -20,60 +21,70 @@ use study::trimmed::trim_summaries;
 use tune::filter::filter_names;
 use tune::{Error, Result};
 
-/// Compare strategies and filters on recorded tables, without hardware; the output says *replayed*
+/// Compare strategies: by real searches of operators and models on this machine, or on recorded tables without hardware,
+/// whose output says *replayed*
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies a_T4.json.gz b_T4.json.gz --filters none,neighbours --seeds 20 --out study\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --filters none,cold,chance --seeds 3 --plot trim.html\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --strategies random"
+    after_help = "Examples:\n  tunesmith study strategies 'op:matmul(m=64,n=64,k=64)' resnet18 --strategies funnel,random --out study\n  tunesmith study strategies --operators --start defaults,random --out study --curves curves.svg\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies a_T4.json.gz b_T4.json.gz --filters none,neighbours --seeds 20 --out study\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --filters none,cold,chance --seeds 3 --plot trim.html\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --strategies random"
 )]
 pub struct Args {
-    /// Tables: T4 files (.json or .json.gz), exports of records (.jsonl), or stores
-    #[arg(required = true, value_name = "TABLE")]
-    tables: Vec<PathBuf>,
-    /// The task whose key starts with this, if an export or a store has several tasks
+    /// What is searched for real: operators as op:NAME(argument=value,...), built-in models or ONNX files. Or tables: T4 files
+    /// (.json or .json.gz), exports of records (.jsonl), or stores
+    #[arg(required_unless_present = "operators", value_name = "MODEL|TABLE")]
+    pub subjects: Vec<String>,
+    /// Real searches: also the twelve operators whose kernels gained the most by tuning
+    #[arg(long)]
+    pub operators: bool,
+    /// Tables: the task whose key starts with this, if an export or a store has several tasks
     #[arg(long)]
     task: Option<String>,
-    /// Strategies to compare
-    #[arg(long, value_delimiter = ',', value_parser = search::strategy_names(),
-        default_values = search::strategy_names())]
-    strategies: Vec<String>,
-    /// Chains of filters to compare; a chain is none, a filter, or filters joined by +
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "none",
-        value_name = "CHAIN,..."
-    )]
+    /// Strategies to compare [default: all; six of them in real searches]. In real searches a strategy may have
+    /// additions, as in funnel+read+score: read (candidates are read for 3 s before any is measured), columns (models
+    /// read lowered programs), or a filter
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...", value_parser = parse_strategy)]
+    pub strategies: Vec<String>,
+    /// Tables: chains of filters to compare; a chain is none, a filter, or filters joined by + [default: none]
+    #[arg(long, value_delimiter = ',', value_name = "CHAIN,...")]
     filters: Vec<String>,
-    /// Share of candidates that the filter chance drops [default: what cold dropped in the same search, else 10%]
+    /// Tables: share of candidates that the filter chance drops [default: what cold dropped in the same search, else 10%]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     chance: Option<f64>,
-    /// Searches of each table by each strategy under each chain, with the seeds 1, 2, ...
-    #[arg(long, default_value_t = 10, value_parser = parse_count::<u64>)]
-    seeds: u64,
-    /// Answered candidates of each search
-    #[arg(long, default_value_t = 200, value_parser = parse_count::<u64>)]
-    trials: u64,
-    /// Answered candidates of each search as a share of the rows of its table. Scores need 20%
+    /// Searches of each model or table by each strategy, with the seeds 1, 2, ... [default: 3; 10 of tables]
+    #[arg(long, value_parser = parse_count::<u64>)]
+    pub seeds: Option<u64>,
+    /// Answered candidates of each search [default: 64; 200 of tables]
+    #[arg(long, value_parser = parse_count::<u64>)]
+    pub trials: Option<u64>,
+    /// Tables: answered candidates of each search as a share of the rows. Scores need 20%
     #[arg(long, value_parser = parse_share, conflicts_with = "trials")]
     share: Option<f64>,
-    /// Draw how the searches converge: after equal answers, after equal seconds where the tables have times, and their
+    /// Real searches: begin with the default kernels, or with a random point of each sketch, or compare both [default: defaults]
+    #[arg(long, value_delimiter = ',', value_name = "START,...", value_parser = ["defaults", "random"])]
+    pub start: Vec<String>,
+    /// Real searches: threads of the kernels [default: 1]
+    #[arg(long, value_parser = parse_threads::<u32>)]
+    pub threads: Option<u32>,
+    /// Draw how the searches converge: after equal trials, after equal seconds (of tables that have times), and of tables the
     /// scores over the budget from 1% of the rows on; lines are means, bands reach from the best seed to the worst
     #[arg(long, value_name = "FILE.svg")]
-    curves: Option<PathBuf>,
-    /// A page with the hot, cold and failed candidates of the first seed of every search
+    pub curves: Option<PathBuf>,
+    /// Tables: a page with the hot, cold and failed candidates of the first seed of every search
     #[arg(long, value_name = "FILE.html")]
     plot: Option<PathBuf>,
-    /// Also log every ask and answer to this store, which holds replayed answers only
+    /// Tables: also log every ask and answer to this store, which holds replayed answers only
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Folder for finished searches and the figures. The same command continues an interrupted
     /// study there
     #[arg(long, value_name = "FOLDER")]
-    out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
+
+const SEEDS: u64 = 10;
+const TRIALS: u64 = 200;
 
 /// Budgets whose scores are printed.
 const SHARES: [f64; 4] = [0.01, 0.05, 0.10, 0.20];
@@ -142,26 +153,90 @@ fn task_key(path: &Path, start: &str) -> Result<String> {
     }
 }
 
+/// The first of these options that was given, by its name.
+fn given(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options
+        .iter()
+        .find(|(_, given)| *given)
+        .map(|(name, _)| *name)
+}
+
 pub fn run(a: &Args) -> Result<()> {
-    let one = |path: &PathBuf| recording(path, a.task.as_deref(), &a.tables);
-    let recordings: Vec<Recording> = a.tables.iter().map(one).collect::<Result<_>>()?;
+    let models = a.subjects.iter().filter(|s| is_model(s)).count();
+    if models == 0 && !a.operators {
+        return replay(a);
+    }
+    if let Some(table) = a.subjects.iter().find(|s| !is_model(s)) {
+        let why = format!("`{table}` is no operator and no model, and others are");
+        return Err(Error::new(why).help(
+            "name operators (op:NAME), models of `models` and ONNX files, or recorded tables only",
+        ));
+    }
+    let of_tables = [
+        ("--task", a.task.is_some()),
+        ("--filters", !a.filters.is_empty()),
+        ("--chance", a.chance.is_some()),
+        ("--share", a.share.is_some()),
+        ("--plot", a.plot.is_some()),
+        ("--log", a.log.is_some()),
+    ];
+    match given(&of_tables) {
+        None => searches::run(a),
+        Some(option) => Err(Error::new(format!("{option} is for recorded tables")).help(
+            "leave it out; a strategy of a real search may have filters, as in funnel+score",
+        )),
+    }
+}
+
+/// Refuses options that mean nothing for tables.
+fn check_replay(a: &Args) -> Result<()> {
+    let of_searches = [
+        ("--start", !a.start.is_empty()),
+        ("--threads", a.threads.is_some()),
+    ];
+    if let Some(option) = given(&of_searches) {
+        return Err(Error::new(format!("{option} is for real searches"))
+            .help("leave it out, or name operators and models instead of tables"));
+    }
+    if let Some(name) = a.strategies.iter().find(|s| s.contains('+')) {
+        return Err(
+            Error::new(format!("`{name}`: additions are for real searches"))
+                .help("name filters of searches of tables with --filters"),
+        );
+    }
+    Ok(())
+}
+
+/// Compares on recorded tables.
+fn replay(a: &Args) -> Result<()> {
+    check_replay(a)?;
+    let tables: Vec<PathBuf> = a.subjects.iter().map(PathBuf::from).collect();
+    let one = |path: &PathBuf| recording(path, a.task.as_deref(), &tables);
+    let recordings: Vec<Recording> = tables.iter().map(one).collect::<Result<_>>()?;
+    let trials = a.trials.unwrap_or(TRIALS);
     let comparison = Comparison {
-        strategies: a.strategies.clone(),
-        chains: a.filters.iter().map(|c| chain(c)).collect::<Result<_>>()?,
-        seeds: a.seeds,
-        length: a.share.map_or(Length::Trials(a.trials), Length::Share),
+        strategies: match a.strategies.is_empty() {
+            true => search::strategy_names().map(String::from).to_vec(),
+            false => a.strategies.clone(),
+        },
+        chains: match a.filters.is_empty() {
+            true => vec![vec![]],
+            false => a.filters.iter().map(|c| chain(c)).collect::<Result<_>>()?,
+        },
+        seeds: a.seeds.unwrap_or(SEEDS),
+        length: a.share.map_or(Length::Trials(trials), Length::Share),
         chance: a.chance,
     };
     let curves = match &a.curves {
-        Some(path) => Some(Output::new(path, PICTURE, a.tables.clone())?),
+        Some(path) => Some(Output::new(path, PICTURE, tables.clone())?),
         None => None,
     };
-    let tables: Vec<_> = recordings
+    let rows: Vec<_> = recordings
         .iter()
         .map(|r| json!({"table": r.name, "rows": r.table.len()}))
         .collect();
     let header = json!({
-        "kind": "replayed", "tables": tables, "trials": comparison.length, "chance": a.chance,
+        "kind": "replayed", "tables": rows, "trials": comparison.length, "chance": a.chance,
     });
     let mut finished: Finished<Cell> = match &a.out {
         Some(folder) => Finished::open(folder, &header)?,
@@ -197,15 +272,15 @@ pub fn run(a: &Args) -> Result<()> {
         "trimmed": trimmed,
     });
     if let Some(path) = &a.plot {
-        let out = Output::new(path, PAGE, a.tables.clone())?;
+        let out = Output::new(path, PAGE, tables.clone())?;
         out.write_bytes(trim::page(&finished.entries, &trimmed)?.as_bytes())?;
     }
     if let Some(folder) = &a.out {
-        let out = Output::new(&folder.join("strategies.json"), FIGURES, a.tables.clone())?;
+        let out = Output::new(&folder.join("strategies.json"), FIGURES, tables.clone())?;
         out.write_bytes(figures.to_string().as_bytes())?;
     }
     if let Some(curves) = curves {
-        curves.write_bytes(convergence(&drawn)?.as_bytes())?;
+        curves.write_bytes(convergence(&drawn, REPLAYED)?.as_bytes())?;
     }
     match a.json {
         true => print_json(&figures),
