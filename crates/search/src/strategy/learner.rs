@@ -115,7 +115,7 @@ mod tests {
     fn table(n: usize) -> (Vec<Vec<f64>>, Vec<f64>) {
         let row = |i: usize| {
             let (a, b) = ((i * 7 % 11) as f64, (i * 5 % 13) as f64);
-            vec![a, b, if i % 2 == 0 { f64::NAN } else { a * b }]
+            vec![a, b, if i.is_multiple_of(2) { f64::NAN } else { a * b }]
         };
         let rows: Vec<Vec<f64>> = (0..n).map(row).collect();
         let y = |r: &Vec<f64>| 1.0 / (1.0 + (r[0] - 3.0).abs() + (r[1] - 5.0).abs());
