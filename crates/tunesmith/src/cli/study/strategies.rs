@@ -40,7 +40,7 @@ pub struct Args {
     task: Option<String>,
     /// Strategies to compare [default: all; six of them in real searches]. In real searches a strategy may have
     /// additions, as in funnel+read+score: read (candidates are read for 3 s before any is measured), columns (models
-    /// read lowered programs), or a filter
+    /// read lowered programs), network or noise (what models are made of), or a filter
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", value_parser = parse_strategy)]
     pub strategies: Vec<String>,
     /// Tables: chains of filters to compare; a chain is none, a filter, or filters joined by + [default: none]
