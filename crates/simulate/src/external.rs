@@ -14,7 +14,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 use tempfile::TempDir;
 use thiserror::Error;
@@ -70,10 +70,12 @@ pub enum ExternalError {
     Missing { program: String, error: io::Error },
     #[error("the simulator did not end within {} s; give it more time, or take smaller shapes", .0.as_secs_f64())]
     TimedOut(Duration),
-    #[error("{from} has no line of a name and a number, but: {text}")]
+    #[error("{from} has no line of a name and a number, but: `{text}`")]
     NoNumbers { from: &'static str, text: String },
     #[error("the simulator left no {STATS} in the folder of {FOLDER} ({0})")]
     NoStats(io::Error),
+    #[error("the simulator failed ({status}) {}", said(stderr))]
+    Failed { status: ExitStatus, stderr: String },
     #[error("the simulator: {0}")]
     Ran(EmulatorError),
     #[error(transparent)]
@@ -153,6 +155,7 @@ impl External {
         let printed = output(command, self.limit).map_err(|e| match e {
             EmulatorError::Missing { program, error } => ExternalError::Missing { program, error },
             EmulatorError::TimedOut(limit) => ExternalError::TimedOut(limit),
+            EmulatorError::Failed { status, stderr } => ExternalError::Failed { status, stderr },
             other => ExternalError::Ran(other),
         })?;
         let (from, text) = match self.command.contains(FOLDER) {
@@ -164,10 +167,24 @@ impl External {
         };
         let numbers = numbers(&text);
         if numbers.is_empty() {
-            let text = text.trim().chars().take(200).collect();
+            let text = shown(&text);
             return Err(ExternalError::NoNumbers { from, text });
         }
         Ok(Statistics::of_named(&self.command, numbers))
+    }
+}
+
+/// The begin of what a simulator wrote, for a screen.
+fn shown(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    text.trim().chars().take(200).map(visible).collect()
+}
+
+/// What a simulator that failed said.
+fn said(stderr: &str) -> String {
+    match shown(stderr).as_str() {
+        "" => "and wrote no error".into(),
+        said => format!("and wrote: {said}"),
     }
 }
 
@@ -234,6 +251,16 @@ mod tests {
         );
         assert!(said("echo nothing {exe}", SECONDS).contains("nothing kernel"));
         assert!(said("ls --no-such-option {exe}", SECONDS).contains("no-such-option"));
+        let silent = said("false {exe}", SECONDS);
+        assert!(
+            silent.contains("exit status: 1) and wrote no error"),
+            "{silent}"
+        );
+        let noise = said("printf \\033[2J\\007 {exe}", SECONDS);
+        assert!(
+            !noise.contains(char::is_control) && noise.contains("[2J"),
+            "{noise}"
+        );
         assert!(said("tail -f /dev/null {exe}", Duration::from_millis(50)).contains("0.05 s"));
         assert!(said("true {out} {exe}", SECONDS).contains("no stats.txt"));
     }

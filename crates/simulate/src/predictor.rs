@@ -34,6 +34,9 @@ pub struct TrainOptions {
 pub struct About {
     form: u32,
     pub cpu: String,
+    /// The instruction set of the kernels; empty where the samples did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
     pub kind: String,
     pub method: String,
     pub feature_version: u32,
@@ -173,6 +176,7 @@ impl Predictor {
         let mut about = About {
             form: FORM,
             cpu: first.cpu.clone(),
+            target: first.target.clone(),
             kind: first.kind.clone(),
             method: options.method.name.into(),
             feature_version: FEATURE_VERSION,
@@ -334,6 +338,9 @@ impl About {
         for s in samples {
             differ("processor", &s.cpu, &self.cpu)?;
             differ("type of kernel", &s.kind, &self.kind)?;
+            if !s.target.is_empty() && !self.target.is_empty() {
+                differ("instruction set", &s.target, &self.target)?;
+            }
             let found = s.statistics.shared.len().to_string();
             differ("number of caches behind the first", &found, &levels)?;
             if self.static_score && s.static_score.is_none() {

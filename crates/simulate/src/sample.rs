@@ -19,6 +19,9 @@ pub struct Sample {
     pub kind: String,
     /// The name of the processor ([`crate::Cpu`]).
     pub cpu: String,
+    /// The instruction set of the kernel, such as `x86-avx2`; empty where nobody said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
     pub sketch: String,
     /// The schedule, as text.
     pub trace: String,
@@ -105,7 +108,7 @@ pub fn timed_once(samples: &[Sample]) -> Vec<&Sample> {
     let mut schedules = BTreeSet::new();
     let timed = samples.iter().filter(|s| s.time_ns.is_some());
     timed
-        .filter(|s| schedules.insert((&s.cpu, &s.group, &s.sketch, &s.trace)))
+        .filter(|s| schedules.insert((&s.cpu, &s.target, &s.group, &s.sketch, &s.trace)))
         .collect()
 }
 

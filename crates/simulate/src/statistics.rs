@@ -96,6 +96,42 @@ impl Statistics {
         all
     }
 
+    /// A count by its name: one of [`Statistics::named`], or one of [`Statistics::sums`].
+    pub fn count(&self, name: &str) -> Option<f64> {
+        let mut all = self.named().into_iter().chain(self.sums());
+        all.find(|(n, _)| n == name).map(|(_, value)| value)
+    }
+
+    /// Reads and writes together by names such as `l2.misses`, and the last level's by names such as `llc_misses`.
+    /// What a simulator of the user's calls so is its own.
+    pub fn sums(&self) -> Vec<(String, f64)> {
+        let levels = [("l1d".to_string(), &self.l1d), ("l1i".into(), &self.l1i)];
+        let numbers = (2..).map(|n| format!("l{n}"));
+        let shared = numbers.zip(&self.shared);
+        let of = |of: &LevelCounts, prefix: String| {
+            let LevelCounts { read, write } = of;
+            [
+                ("hits", read.hits + write.hits),
+                ("misses", read.misses + write.misses),
+                ("replacements", read.replacements + write.replacements),
+            ]
+            .map(|(event, n)| (format!("{prefix}{event}"), n as f64))
+        };
+        let mut all: Vec<_> = levels
+            .into_iter()
+            .chain(shared)
+            .flat_map(|(level, counts)| of(counts, format!("{level}.")))
+            .collect();
+        all.extend(
+            self.shared
+                .last()
+                .into_iter()
+                .flat_map(|l| of(l, "llc_".into())),
+        );
+        all.retain(|(name, _)| !self.others.contains_key(name));
+        all
+    }
+
     /// Counts by their names ([`Statistics::named`]); those that are not named are 0.
     pub fn of_named(simulator: &str, numbers: Vec<(String, f64)>) -> Statistics {
         let mut all = Statistics {
@@ -194,6 +230,40 @@ mod tests {
             ..of
         };
         assert_eq!(two.weighted(), 100.0 + 3.0 * 4.0 + 2.0 * 60.0);
+    }
+
+    #[test]
+    fn reads_and_writes_are_added() {
+        let hits = |hits, misses, replacements| Hits {
+            hits,
+            misses,
+            replacements,
+        };
+        let mut of = Statistics {
+            l1d: LevelCounts {
+                read: hits(1, 2, 3),
+                write: hits(10, 20, 30),
+            },
+            shared: vec![
+                LevelCounts::default(),
+                LevelCounts {
+                    read: hits(4, 5, 6),
+                    write: hits(40, 50, 60),
+                },
+            ],
+            ..Statistics::default()
+        };
+        assert_eq!(of.count("l1d.misses"), Some(22.0));
+        assert_eq!(of.count("l1d.read.misses"), Some(2.0));
+        assert_eq!(of.count("l3.replacements"), Some(66.0));
+        assert_eq!(of.count("llc_misses"), Some(55.0));
+        assert_eq!(of.count("llc_hits"), Some(44.0));
+        assert_eq!(of.count("l4.misses"), None);
+        of.others.insert("llc_misses".into(), 7.0);
+        assert_eq!(of.count("llc_misses"), Some(7.0));
+        of.shared.pop();
+        of.others.clear();
+        assert_eq!(of.count("llc_misses"), Some(0.0));
     }
 
     #[test]

@@ -144,6 +144,15 @@ fn samples_that_do_not_fit_are_refused() {
     );
     let other = said(&|s| s.kind = "matmul".into(), linear);
     assert!(other.contains("the type of kernel matmul"), "{other}");
+    let mut two = all.clone();
+    two.iter_mut().for_each(|s| s.target = "x86-avx2".into());
+    two[12].target = "x86-sse2".into();
+    let two: Vec<&Sample> = two.iter().collect();
+    let other = Predictor::train(&two, linear).err().unwrap().to_string();
+    assert!(
+        other.contains("the instruction set x86-sse2 instead of x86-avx2"),
+        "{other}"
+    );
     let other = said(&|s| s.statistics.shared.clear(), linear);
     assert!(
         other.contains("caches behind the first 0 instead of 1"),

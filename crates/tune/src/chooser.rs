@@ -81,6 +81,8 @@ pub struct TaskScores {
     pub best: Vec<Scored>,
     /// The one that is clearly better than the default, if any is.
     pub better: Option<Scored>,
+    /// Why the first candidate without a score has none.
+    pub unscored: Option<String>,
     /// Candidates that were read, or could not be built.
     pub trials: u64,
     /// That the default is not the one that its template meant.
@@ -228,6 +230,7 @@ impl<'a> Chooser<'a> {
             default_score: of_default.map(|d| d.cost),
             better: best.first().filter(|b| self.is_better(b)).cloned(),
             best,
+            unscored: s.why_unanswered.clone(),
             trials: s.trials,
             default: default.candidates.remove(0),
             warnings: default.warnings,

@@ -12,7 +12,7 @@ use ir::{CpuTarget, Target};
 use plan::Task;
 use simulate::{
     CacheSetting, External, Geometry, Means, Plugin, Predictor, PredictorError, Sample, Shipped,
-    Window,
+    Statistics, Window,
 };
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -37,6 +37,8 @@ pub struct Scorer {
 pub struct Simulator {
     /// The name of the processor, for people and in the kind of scores.
     pub name: String,
+    /// The instruction set of the kernels.
+    pub target: String,
     pub caches: CacheSetting,
     pub judge: Judge,
     /// One in so many iterations of outer loops is simulated for all; none for all.
@@ -75,6 +77,7 @@ impl Simulator {
         let Target::Cpu(cpu) = target;
         Simulator {
             name: target.name().into(),
+            target: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
             sample_iterations: None,
@@ -102,10 +105,9 @@ impl Simulator {
             Error::new(format!("--simulator: {e}"))
                 .help("the command was tried with an executable that does nothing")
         })?;
-        let own = told.named().into_iter().map(|(name, _)| name);
         // A command that counts anything of ours counts instructions.
-        let names: Vec<String> = match told.instructions > 0.0 {
-            true => own.collect(),
+        let names = match told.instructions > 0.0 {
+            true => names(&told),
             false => told.others.into_keys().collect(),
         };
         if let Some(count) = count.filter(|c| !names.iter().any(|n| n == c)) {
@@ -117,6 +119,14 @@ impl Simulator {
             judge: Judge::Count(count.unwrap_or(Simulator::WEIGHTED).into()),
             external: Some(command),
             ..Simulator::of(target)
+        })
+    }
+
+    /// The counts that can be the score.
+    pub fn counts(&self) -> Vec<String> {
+        names(&Statistics {
+            shared: vec![Default::default(); self.caches.shared.len()],
+            ..Statistics::default()
         })
     }
 
@@ -160,6 +170,12 @@ impl Simulator {
             ..usual
         })
     }
+}
+
+/// What the counts of these statistics are called.
+fn names(of: &Statistics) -> Vec<String> {
+    let all = of.named().into_iter().chain(of.sums());
+    all.map(|(name, _)| name).collect()
 }
 
 /// The caches of a target, in the sets and ways that are read of it.
@@ -259,7 +275,8 @@ impl Scorer {
                 Judge::Predictor(p, window) => {
                     let method = p.about().method.as_str();
                     match window {
-                        Window::Static(_) => format!("simulated {cpu} by {method}"),
+                        w if *w == FIRST => format!("simulated {cpu} by {method}"),
+                        Window::Static(n) => format!("simulated {cpu} by {method}, window of {n}"),
                         Window::Dynamic => format!("simulated {cpu} by {method}, dynamic window"),
                     }
                 }
@@ -298,9 +315,8 @@ impl Scorer {
         let sample = simulator.sample(read, kind)?;
         match &simulator.judge {
             Judge::Count(count) => {
-                let mut named = sample.statistics.named().into_iter();
                 let missing = || format!("the simulator counts no `{count}`");
-                let (_, value) = named.find(|(name, _)| name == count).ok_or_else(missing)?;
+                let value = sample.statistics.count(count).ok_or_else(missing)?;
                 if !value.is_finite() || value < 0.0 {
                     return Err(format!("the simulator counts {value} of `{count}`"));
                 }
@@ -360,6 +376,7 @@ impl Simulator {
         Ok(Sample {
             kind: kind.into(),
             cpu: self.name.clone(),
+            target: self.target.clone(),
             statistics: statistics.clone()?,
             // By the rates of the samples that predictors learn from.
             static_score: Some(Score::USUAL.cycles(&read.features)),

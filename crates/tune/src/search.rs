@@ -163,6 +163,8 @@ pub struct Search {
     pub cached: u64,
     /// Candidates that were unanswered since one was measured.
     pub unanswered: u64,
+    /// Why the first of all unanswered candidates has no answer.
+    pub why_unanswered: Option<String>,
     /// Batches from which answers were missing since a candidate was answered.
     pub lost_batches: u64,
     /// Candidates since one came through the filters.
@@ -267,6 +269,7 @@ impl Search {
             trials: 0,
             cached: 0,
             unanswered: 0,
+            why_unanswered: None,
             lost_batches: 0,
             fruitless: 0,
             since_best: 0,

@@ -218,12 +218,15 @@ impl Run<'_> {
         let mut answers = Vec::new();
         for a in reply.answers {
             let s = &mut self.searches[search];
+            let given = !missing.contains(&a.trial.number);
             let unanswered = matches!(a.outcome, Outcome::Unanswered { .. });
+            if let (Outcome::Unanswered { reason }, true) = (&a.outcome, given) {
+                s.why_unanswered.get_or_insert_with(|| reason.clone());
+            }
             if over && unanswered {
                 // The search is over, and nothing is known of the candidate.
                 continue;
             }
-            let given = !missing.contains(&a.trial.number);
             self.trials += u64::from(given && s.count(&a.outcome));
             self.worker_cpu_ns += a.spent.cpu_ns;
             s.building += a.trial.building;

@@ -1,7 +1,7 @@
 //! Candidates for a board that this program does not run on: executables with a script that times them there, and what
 //! the times say. The script runs over ssh, or whoever has the board runs it.
 
-use super::parse::parse_count;
+use super::parse::{parse_count, parse_share};
 use super::signals;
 use super::ssh::{Board, BoardArgs};
 use super::table::Table;
@@ -59,6 +59,33 @@ while [ "$rounds" -gt 0 ]; do
 done
 "#;
 
+/// How many candidates of a task are listed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Top {
+    Count(usize),
+    /// Of those that have a score.
+    Share(f64),
+}
+
+impl Top {
+    /// At least one of so many.
+    pub fn of(self, candidates: usize) -> usize {
+        match self {
+            Top::Count(n) => n,
+            Top::Share(share) => ((share * candidates as f64).ceil() as usize).max(1),
+        }
+    }
+
+    /// A number, or a share such as `3%`.
+    pub fn parse(text: &str) -> std::result::Result<Top, String> {
+        match text.ends_with('%') {
+            true => parse_share(text).map(Top::Share),
+            false => parse_count(text).map(Top::Count),
+        }
+        .map_err(|e| format!("{e}, or a share such as 3%"))
+    }
+}
+
 /// What an executable is of.
 #[derive(Debug, Serialize, Deserialize)]
 struct Exported {
@@ -110,19 +137,13 @@ impl<'a> Bundle<'a> {
         })
     }
 
-    /// Adds the `top` candidates of each task that are predicted to be the fastest.
+    /// Adds the first candidates of each task that are predicted to be the fastest.
     ///
     /// # Errors
     /// If one can no longer be built, or a file cannot be written.
-    pub fn add(
-        &mut self,
-        plan: &Plan,
-        scores: &[TaskScores],
-        top: usize,
-        host: &Host,
-    ) -> Result<()> {
+    pub fn add(&mut self, plan: &Plan, scores: &[TaskScores], top: Top, host: &Host) -> Result<()> {
         for (task, scores) in plan.tasks.iter().zip(scores) {
-            let chosen: Vec<&Scored> = scores.best.iter().take(top).collect();
+            let chosen: Vec<&Scored> = scores.best.iter().take(top.of(scores.best.len())).collect();
             let tasks = vec![task.clone(); chosen.len()];
             let candidates: Vec<_> = chosen.iter().map(|s| s.candidate.clone()).collect();
             let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
@@ -199,7 +220,9 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
     if let Some(board) = a.board.connect(&stop)? {
         time_all(&board, &a.folder, &exported)?;
     }
-    let lines = read(TIMES)?;
+    let lines = read(TIMES).map_err(|e| {
+        e.help("run time.sh of the folder on the board and copy the times.txt that it writes into the folder, or give --board HOST")
+    })?;
     let mut times = times(&lines)?;
     let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
     for of in &exported {
@@ -336,4 +359,21 @@ fn print<'t>(tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>) -> Result<()> {
         }
     }
     table.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_top_is_a_number_or_a_share() {
+        let of = |text, candidates| Top::parse(text).map(|t| t.of(candidates));
+        assert_eq!(of("7", 500), Ok(7));
+        assert_eq!(of("3%", 500), Ok(15));
+        assert_eq!(of("3%", 501), Ok(16));
+        assert_eq!(of("0.1%", 5), Ok(1));
+        for wrong in ["0", "101%", "-1%", "some", "%"] {
+            assert!(of(wrong, 5).unwrap_err().contains("3%"), "{wrong}");
+        }
+    }
 }

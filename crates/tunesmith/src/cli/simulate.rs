@@ -11,7 +11,7 @@ use simulate::{
     Shipped, TrainOptions, by_group, timed_once,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tune::scorer::Simulator;
@@ -58,6 +58,9 @@ struct TrainArgs {
     /// The processor that is learned, where the files have several
     #[arg(long)]
     cpu: Option<String>,
+    /// The instruction set that is learned, where the files have several
+    #[arg(long)]
+    target: Option<String>,
     /// What learns
     #[arg(long, default_value = "log-trees", value_parser = simulate::METHODS.map(|m| m.name))]
     method: String,
@@ -74,7 +77,7 @@ struct TrainArgs {
     json: bool,
 }
 
-/// Keeps the samples of one type of kernel, or of one processor: the one that is asked for, or the only one.
+/// Keeps the samples of one type of kernel, of one processor, or of one instruction set: the one that is asked for, or the only one.
 fn only(
     samples: &mut Vec<&Sample>,
     flag: &str,
@@ -92,6 +95,8 @@ fn only(
         (Some(asked), names) if names.contains(&asked) => asked.to_string(),
         (None, [one]) => (*one).to_string(),
         _ => {
+            let said = |name: &&str| if name.is_empty() { "unknown" } else { name }.to_string();
+            let names: Vec<String> = names.iter().map(said).collect();
             let why = format!("the samples are of {}", names.join(", "));
             return Err(Error::new(why).help(format!("give one of these with {flag}")));
         }
@@ -111,6 +116,7 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     let mut chosen = timed_once(&all);
     only(&mut chosen, "--kind", a.kind.as_deref(), |s| &s.kind)?;
     only(&mut chosen, "--cpu", a.cpu.as_deref(), |s| &s.cpu)?;
+    only(&mut chosen, "--target", a.target.as_deref(), |s| &s.target)?;
     // One candidate has nothing to be compared with.
     let groups: BTreeMap<&str, usize> = by_group(&chosen)
         .into_iter()
@@ -185,6 +191,7 @@ fn predictors(a: &PredictorsArgs) -> Result<ExitCode> {
         "name",
         "kernel",
         "processor",
+        "target",
         "learner",
         "samples",
         "shapes",
@@ -200,6 +207,7 @@ fn predictors(a: &PredictorsArgs) -> Result<ExitCode> {
             shipped.name.to_string(),
             about.kind.clone(),
             about.cpu.clone(),
+            about.target.clone(),
             about.method.clone(),
             about.samples.to_string(),
             of_groups.len().to_string(),
@@ -245,10 +253,27 @@ fn count(a: &CountArgs) -> Result<ExitCode> {
     let target = named(&a.target)?;
     let caches = Simulator::named(a.cpu.as_deref(), &target)?.caches;
     let fail = |e: EmulatorError| {
-        Error::new(format!("{}: {e}", a.executable.display())).help(
-            "give an executable of `tune --export-to`, its --target, and the plugin of this program's source",
-        )
+        let help = match &e {
+            EmulatorError::Missing { .. } | EmulatorError::NoPlugins(_) => {
+                "install Debian's package qemu-user, or another QEMU of user processes with plugins"
+            }
+            EmulatorError::TimedOut(_) => "give more time with --limit",
+            EmulatorError::File(_) => {
+                "give an executable in a folder that can be written: what is counted lies beside it"
+            }
+            _ => {
+                "give an executable of `tune --export-to`, its --target, and the plugin of this program's source"
+            }
+        };
+        Error::new(format!("{}: {e}", a.executable.display())).help(help)
     };
+    let file = |what: &str, path: &Path| match path.is_file() {
+        true => Ok(()),
+        false => {
+            Err(Error::new(format!("{} is no file", path.display())).help(format!("give {what}")))
+        }
+    };
+    file("an executable of `tune --export-to`", &a.executable)?;
     let emulator = Emulator::find(&target).map_err(fail)?;
     let beside = || Plugin::beside(a.limit).map(|p| p.path);
     let plugin = a.plugin.clone().or_else(beside).ok_or_else(|| {
@@ -256,6 +281,7 @@ fn count(a: &CountArgs) -> Result<ExitCode> {
             "build it with `cargo build --release --package simulate --example qemu_counts`, or name it with --plugin FILE",
         )
     })?;
+    file("the plugin with --plugin FILE", &plugin)?;
     let counted = emulator.counts(&plugin, &a.executable, &caches, a.limit);
     let counted = counted.map_err(fail)?;
     if a.json {

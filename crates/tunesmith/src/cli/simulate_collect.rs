@@ -225,6 +225,7 @@ fn sample(
         },
         kind: task.kind.clone(),
         cpu: simulator.name.clone(),
+        target: simulator.target.clone(),
         sketch: p.sketch.clone(),
         trace: p.trace.clone(),
         statistics: p.statistics.clone()?,

@@ -4,7 +4,7 @@ use super::ADVANCED;
 use super::knobs::{default, with_default};
 use super::parse::{parse_count, parse_time};
 use ir::Target;
-use simulate::{External, Plugin, Predictor, SHIPPED, Shipped, Statistics, Window};
+use simulate::{External, Plugin, Predictor, SHIPPED, Shipped, Window};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +71,16 @@ impl ExternalArgs {
     }
 }
 
+fn parse_window(text: &str) -> std::result::Result<Window, String> {
+    match text {
+        "static" => Ok(FIRST),
+        "dynamic" => Ok(Window::Dynamic),
+        count => parse_count(count)
+            .map(Window::Static)
+            .map_err(|e| format!("give static, dynamic or a number of candidates: {e}")),
+    }
+}
+
 /// The predictor of this program by its name, or else that of a file.
 fn predictor(given: &str) -> Result<Predictor> {
     let loaded = match Shipped::named(given) {
@@ -95,8 +105,8 @@ pub struct SimulatorArgs {
     minimise: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "NAME|FILE", help = with_default("predictor"), conflicts_with = "minimise")]
     predictor: Option<String>,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "WHICH", help = with_default("window"), value_parser = ["static", "dynamic"], requires = "predictor")]
-    window: Option<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "WHICH", help = with_default("window"), value_parser = parse_window, requires = "predictor")]
+    window: Option<Window>,
 }
 
 impl SimulatorArgs {
@@ -105,46 +115,44 @@ impl SimulatorArgs {
     /// # Errors
     /// If there is no such processor, or no such count.
     pub fn simulator(&self, target: &Target) -> Result<Simulator> {
-        if self.external.simulator.is_some() && self.predictor.is_some() {
+        let loaded = self.predictor.as_deref().map(predictor).transpose()?;
+        let learned = loaded.as_ref().map_or("", |p| &p.about().target);
+        if let Some(given) = self.predictor.as_ref().filter(|_| !learned.is_empty())
+            && learned != target.name()
+        {
+            let asked = target.name();
+            let why = format!("{given}: it learned from kernels for {learned}, not for {asked}");
             return Err(
-                Error::new("--predictor is for the counts of this program's simulator")
-                    .help("leave --simulator or --predictor out"),
+                Error::new(why).help(format!("give --target {learned}, or another predictor"))
             );
         }
-        let (cpu, count) = (self.cpu.as_deref(), self.minimise.as_deref());
-        let count = count.unwrap_or(Simulator::WEIGHTED);
-        if let Some(external) = self.external.simulator(cpu, Some(count), target)? {
-            return Ok(external);
-        }
-        let mut simulator = self.external.own(cpu, target)?;
-        if let Some(statistic) = &self.minimise {
-            let levels = vec![Default::default(); simulator.caches.shared.len()];
-            let counted = Statistics {
-                shared: levels,
-                ..Statistics::default()
-            };
-            let names: Vec<String> = counted.named().into_iter().map(|(name, _)| name).collect();
+        let of_predictor = loaded.as_ref().map(|p| p.about().cpu.as_str());
+        let cpu = self.cpu.as_deref().or(of_predictor);
+        let count = self.minimise.as_deref().unwrap_or(Simulator::WEIGHTED);
+        // A predictor makes the score of counts that it knows.
+        let count = of_predictor.is_none().then_some(count);
+        let external = self.external.simulator(cpu, count, target)?;
+        let is_own = external.is_none();
+        let mut simulator = match external {
+            Some(external) => external,
+            None => self.external.own(cpu, target)?,
+        };
+        if let Some(statistic) = self.minimise.as_ref().filter(|_| is_own) {
+            let names = simulator.counts();
             if !names.contains(statistic) {
                 let why = format!("{} has no count `{statistic}`", simulator.name);
                 return Err(Error::new(why).help(format!("--minimise takes {}", names.join(", "))));
             }
             simulator.judge = Judge::Count(statistic.clone());
         }
-        if let Some(given) = &self.predictor {
-            let loaded = predictor(given)?;
+        if let (Some(loaded), Some(given)) = (loaded, &self.predictor) {
             let about = loaded.about();
-            if self.cpu.is_none() {
-                simulator = self.external.own(Some(&about.cpu), target)?;
-            } else if about.cpu != simulator.name {
+            if about.cpu != simulator.name {
                 let (of, asked) = (&about.cpu, &simulator.name);
                 let why = format!("{given}: it predicts times of {of}, not of {asked}");
                 return Err(Error::new(why).help(format!("give --cpu {of}, or another predictor")));
             }
-            let window = match self.window.as_deref() {
-                Some("dynamic") => Window::Dynamic,
-                _ => FIRST,
-            };
-            simulator.judge = Judge::Predictor(Arc::new(loaded), window);
+            simulator.judge = Judge::Predictor(Arc::new(loaded), self.window.unwrap_or(FIRST));
         }
         Ok(simulator)
     }

@@ -1,6 +1,7 @@
 //! `tune`: searches schedules for every task of a model.
 
 use super::ADVANCED;
+use super::board::Top;
 use super::energy_args::EnergyArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
@@ -71,8 +72,8 @@ pub struct Args {
     simulator: SimulatorArgs,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("read-time"), value_parser = parse_duration)]
     read_time: Option<Duration>,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = parse_count::<usize>)]
-    pub export_top: usize,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = Top::parse)]
+    pub export_top: Top,
     /// With --evaluate static or simulate and a target that does not run here: a folder for executables of the candidates that
     /// --export-top lists, with a script that times them on a board
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "DIR")]

@@ -1,7 +1,7 @@
 //! `tune --evaluate static` for a target whose code does not run here: candidates are read, and
 //! nothing is measured.
 
-use super::board::Bundle;
+use super::board::{Bundle, Top};
 use super::model_args::{say, warn, warn_of_types};
 use super::progress::Progress;
 use super::table::{Table, times};
@@ -13,6 +13,7 @@ use ir::Target;
 use plan::Plan;
 use runtime::Pool;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,6 +59,9 @@ struct ReadTask {
     default_cycles: Option<f64>,
     cycles: Option<f64>,
     trials: u64,
+    /// Why the first candidate without a score has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unscored: Option<String>,
     /// The candidates that are predicted to be the fastest, the first one first.
     best: Vec<ReadCandidate>,
 }
@@ -213,7 +217,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     Ok(watched.exit_code())
 }
 
-fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize) -> ReadReport {
+fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: Top) -> ReadReport {
     let uses = plan.uses();
     let one = |(i, s): (usize, &TaskScores)| ReadTask {
         task: plan.tasks[i].title(),
@@ -223,7 +227,13 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize)
         default_cycles: s.default_score,
         cycles: s.chosen_score(),
         trials: s.trials,
-        best: s.best.iter().take(top).map(candidate).collect(),
+        unscored: s.unscored.clone(),
+        best: s
+            .best
+            .iter()
+            .take(top.of(s.best.len()))
+            .map(candidate)
+            .collect(),
     };
     let tasks: Vec<ReadTask> = scores.iter().enumerate().map(one).collect();
     let sum = |of: fn(&ReadTask) -> Option<f64>| -> f64 {
@@ -350,15 +360,19 @@ fn print(r: &ReadReport) -> Result<()> {
         "{}: {compared}; {} candidates read in {:.0} s, none run",
         r.model, r.trials, r.wall_s,
     ))?;
-    let unread = r
-        .tasks
-        .iter()
-        .filter(|t| t.default_cycles.is_none())
-        .count();
-    if unread > 0 {
-        say(&format!(
-            "warning: the defaults of {unread} tasks were not read, and they stay; give more --time"
-        ));
+    let mut unread: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for t in r.tasks.iter().filter(|t| t.default_cycles.is_none()) {
+        *unread.entry(t.unscored.as_deref()).or_default() += 1;
+    }
+    for (why, n) in unread {
+        say(&match why {
+            Some(why) => {
+                format!("warning: the defaults of {n} tasks have no score, and they stay: {why}")
+            }
+            None => format!(
+                "warning: the defaults of {n} tasks were not read, and they stay; give more --time"
+            ),
+        });
     }
     super::print_line(&format!("written to {}", r.artifact))
 }

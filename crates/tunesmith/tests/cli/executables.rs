@@ -11,7 +11,10 @@ use tensor::{Tensor, read_npy_file, write_npy_file};
 /// A convolution with a border.
 const MODEL: &str = "op:conv2d(c=8,h=14,w=14,k=16,r=3,s=3,pad=1)";
 
-fn checks(isa: Isa) {
+const SMALL: [&str; 2] = [MODEL, OP];
+
+/// Has the program compare executables of models with the reference operators.
+fn checks(isa: Isa, models: &[&str]) {
     let target = Target::generic(isa);
     if !testkit::host::runs(&target)
         && let Err(why) = Emulator::find(&target)
@@ -20,28 +23,46 @@ fn checks(isa: Isa) {
     }
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    for model in [MODEL, OP] {
+    for model in models {
         let ask = ["check", model, "--defaults", "--executable", "--target"];
         let report = p.json(&[&ask[..], &[isa.name()]].concat());
-        assert_eq!(report["ok"], true, "{report}");
+        assert_eq!(report["ok"], true, "{model}: {report}");
         assert_eq!(report["layers"].as_array().unwrap().len(), 1);
     }
 }
 
 #[test]
 fn executables_of_x86_give_what_the_model_gives() {
-    checks(Isa::X86Avx2);
+    checks(Isa::X86Avx2, &SMALL);
 }
 
 #[test]
 fn executables_of_aarch64_give_what_the_model_gives() {
-    checks(Isa::AArch64Neon);
+    checks(Isa::AArch64Neon, &SMALL);
 }
 
 #[test]
 fn executables_of_riscv_give_what_the_model_gives() {
-    checks(Isa::RiscV64Gc);
-    checks(Isa::RiscV64Rvv);
+    checks(Isa::RiscV64Gc, &SMALL);
+    checks(Isa::RiscV64Rvv, &SMALL);
+}
+
+#[test]
+fn whole_models_for_aarch64_give_what_the_reference_gives() {
+    let models = ["squeezenet1.1", "mobilenet-v1", "mobilenet-v2"];
+    checks(Isa::AArch64Neon, &models);
+}
+
+#[test]
+fn a_whole_model_for_riscv_gives_what_the_reference_gives() {
+    checks(Isa::RiscV64Rvv, &["squeezenet1.1"]);
+}
+
+#[test]
+#[ignore = "long: QEMU takes a minute for the vectors of two models"]
+fn further_models_for_riscv_give_what_the_reference_gives() {
+    checks(Isa::RiscV64Rvv, &["mobilenet-v1", "mobilenet-v2"]);
+    checks(Isa::RiscV64Gc, &["squeezenet1.1"]);
 }
 
 /// An executable of a small model for this machine.

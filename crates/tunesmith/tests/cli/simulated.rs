@@ -197,6 +197,16 @@ fn predictors_of_the_program_are_taken_by_name() {
         other.contains("of type conv2d") && other.contains("--predictor depthwise_conv2d"),
         "{other}"
     );
+    let ask = ["tune", OP, "--evaluate", "simulate", "--threads", "1"];
+    let by = ["--target", "x86-sse2", "--predictor", "matmul"];
+    let other = p.error(&[&ask[..], &by, &["--out", "m.tsm"]].concat());
+    assert!(
+        other.contains("kernels for x86-avx2, not for x86-sse2"),
+        "{other}"
+    );
+    let by = ["--target", "x86-avx2", "--predictor", "matmul"];
+    let window = p.error(&[&ask[..], &by, &["--window", "many"]].concat());
+    assert!(window.contains("static, dynamic or a number"), "{window}");
     let idle = p.error(&["tune", OP, "--window", "dynamic", "--predictor", "matmul"]);
     assert!(idle.contains("has no effect"), "{idle}");
 }
@@ -216,6 +226,22 @@ fn what_the_simulator_does_not_know_is_refused_by_name() {
         count.contains("l9.misses") && count.contains("l2.read.misses"),
         "{count}"
     );
+    let last = [
+        "--minimise",
+        "llc_misses",
+        "--trials",
+        "4",
+        "--threads",
+        "1",
+    ];
+    let for_other = ["--target", foreign(), "--out", "m.tsm"];
+    let tuned = p.json(&[&ask[..], &last, &for_other].concat());
+    assert_eq!(
+        tuned["score"],
+        format!("simulated {} llc_misses", foreign())
+    );
+    let misses = tuned["tasks"][0]["cycles"].as_f64();
+    assert!(misses.unwrap() >= 1.0, "{tuned}");
     let nothing = p.error(&["tune", OP, "--cpu", "cortex-a72"]);
     assert!(
         nothing.contains("--cpu") && nothing.contains("--evaluate simulate"),
@@ -355,6 +381,74 @@ fn a_command_of_the_user_simulates() {
     assert_eq!(first["cpu"], "board");
     assert_eq!(first["statistics"]["instructions"], 100.0);
     assert!(first["statistics"]["others"]["bytes"].as_f64().unwrap() >= 4096.0);
+}
+
+/// A predictor learns from what the user's simulator tells, and then scores what it tells of others.
+#[test]
+fn a_predictor_scores_the_counts_of_a_command() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    // It runs nothing, so any target does. Sizes of executables stand for counts.
+    let script = "size=$(wc -c <\"$1\")\nfor count in instructions loads l2.read.misses; do echo $count $size; done\n";
+    std::fs::write(p.folder.join("simulator.sh"), script).unwrap();
+    let command = format!("sh {} {{exe}}", p.file("simulator.sh"));
+    let with = ["--target", foreign(), "--simulator", &command];
+    let board = ["--cpu", "board"];
+    let collect = ["simulate", "collect", OP, "--points", "12", "--no-time"];
+    p.json(&[&collect[..], &with, &board, &["--out", "counted.jsonl"]].concat());
+    // As a board would have timed them.
+    let counted = std::fs::read_to_string(p.folder.join("counted.jsonl")).unwrap();
+    let timed = |line: &str| {
+        let mut sample: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(sample["target"], foreign());
+        sample["time_ns"] = sample["statistics"]["instructions"].clone();
+        format!("{sample}\n")
+    };
+    let timed: String = counted.lines().map(timed).collect();
+    std::fs::write(p.folder.join("timed.jsonl"), timed).unwrap();
+    let train = ["simulate", "train", "timed.jsonl", "--method", "linear"];
+    let about = p.json(&[&train[..], &["--out", "p.json"]].concat());
+    assert_eq!(
+        (&about["cpu"], &about["target"]),
+        (&"board".into(), &foreign().into())
+    );
+    let ask = ["tune", OP, "--evaluate", "simulate", "--trials", "6"];
+    let by = ["--threads", "1", "--predictor", "p.json", "--out", "m.tsm"];
+    let by = ["--window", "4"].into_iter().chain(by).collect::<Vec<_>>();
+    let tuned = p.json(&[&ask[..], &with, &by].concat());
+    let score = tuned["score"].as_str().unwrap();
+    assert!(
+        score.starts_with("simulated board (") && score.ends_with("by linear, window of 4"),
+        "{score}"
+    );
+    assert!(
+        tuned["tasks"][0]["cycles"].as_f64().unwrap() > 0.0,
+        "{tuned}"
+    );
+    let other = p.error(&[&ask[..], &with, &["--cpu", "other"], &by].concat());
+    assert!(other.contains("times of board, not of other"), "{other}");
+}
+
+/// Answers when it is tried out, and not again.
+const FAILS: &str =
+    "[ -e tried ] && echo out of paper >&2 && exit 3\ntouch tried\necho instructions 100\n";
+
+#[test]
+fn why_a_command_of_the_user_gives_no_score_is_said() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let script = FAILS.replace("tried", &p.file("tried"));
+    std::fs::write(p.folder.join("simulator.sh"), script).unwrap();
+    let command = format!("sh {} {{exe}}", p.file("simulator.sh"));
+    let ask = ["tune", OP, "--evaluate", "simulate", "--trials", "4"];
+    let with = ["--target", foreign(), "--simulator", &command];
+    let out = ["--threads", "1", "--out", "m.tsm"];
+    let report = p.json(&[&ask[..], &with, &out].concat());
+    let why = report["tasks"][0]["unscored"].as_str().unwrap();
+    assert!(
+        why.contains("exit status: 3") && why.contains("out of paper"),
+        "{why}"
+    );
 }
 
 /// Answers when it is tried out, and then never again.
