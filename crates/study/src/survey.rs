@@ -4,6 +4,7 @@
 //! *replayed*. Joules are *modelled*: a machine keeps one CPU busy while its tuner works, and idles while it waits at a barrier. A machine
 //! whose tuner is suspended or at its end is given back and draws nothing.
 
+use crate::cold::GOALS;
 use crate::row::mean;
 pub use crate::saving::Saving;
 use crate::saving::saving;
@@ -14,9 +15,6 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use tune::{Error, Result};
-
-/// Latencies over the least one of a table, whose joules are counted.
-pub const GOALS: [f64; 5] = [1.5, 1.2, 1.1, 1.05, 1.02];
 
 /// The budget that the others are compared with: every tuner to its end, all side by side.
 pub const PARALLEL: &str = "parallel";

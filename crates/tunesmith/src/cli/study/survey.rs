@@ -14,9 +14,10 @@ use search::SurveyRule;
 use serde_json::json;
 use std::path::PathBuf;
 use study::Finished;
+use study::cold::GOALS;
 use study::plots::surveys;
 use study::strategies::{Cell, Comparison, Length, Recording, compare};
-use study::survey::{Compared, GOALS, PARALLEL, Saving, compared, survey};
+use study::survey::{Compared, PARALLEL, Saving, compared, survey};
 use tune::{Error, Result};
 
 /// Tuners on machines of their own, replayed on recorded tables: a survey, all side by side to their ends, and turns by gradient. Joules are modelled
