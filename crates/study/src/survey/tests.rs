@@ -1,3 +1,5 @@
+//! Budgets on searches whose moments and joules are known by hand.
+
 use super::*;
 
 fn job(name: &str, answers: &[(f64, f64)]) -> Job {

@@ -211,6 +211,13 @@ fn check_replay(a: &Args) -> Result<()> {
     Ok(())
 }
 
+/// A store for replayed answers.
+fn opened_log(path: &Path) -> Result<Store> {
+    let store = Store::open(path)?;
+    replay_store(&store)?;
+    Ok(store)
+}
+
 /// Compares on recorded tables.
 fn replay(a: &Args) -> Result<()> {
     check_replay(a)?;
@@ -246,14 +253,7 @@ fn replay(a: &Args) -> Result<()> {
         Some(folder) => Finished::open(folder, &header)?,
         None => Finished::default(),
     };
-    let log = match &a.log {
-        Some(path) => {
-            let store = Store::open(path)?;
-            replay_store(&store)?;
-            Some(store)
-        }
-        None => None,
-    };
+    let log = a.log.as_deref().map(opened_log).transpose()?;
     let mut progress = Progress::new("study", a.json);
     let done = compare(
         &recordings,
