@@ -3,7 +3,8 @@
 
 Every run has a store of its own, or a copy of one that exists, and an empty cache of objects. A network `cold.network` in the folder of --out is what the
 filter cold uses. A run's curve says the joules of the command when its kernels became faster. Joules to a
-latency are those of the first moment at which the sum of the kernels is as low. A latency that a run never reached has none.
+latency are those of the first moment at which the sum of the kernels is as low. A latency that a run never reached has none. A second table compares every run
+with `parallel` (or the first run): joules until the worse of both final latencies, under each curve of power at the run's mean power.
 """
 
 import argparse
@@ -42,11 +43,12 @@ def main():
     gains = [float(g) for g in args.gains.split(",")]
     print("| run | candidates | s | J | ms | " + " | ".join(f"J to {g}x" for g in gains) + " |")
     print("|---|" + "---|" * (4 + len(gains)))
-    starts = []
+    reports = {}
     for name in args.runs.split(","):
-        report = tuned(name, args)
-        starts.append(report["curve"][0]["ms"])
-        print(row(name, report, gains, starts[0]), flush=True)
+        reports[name] = tuned(name, args)
+        start_ms = next(iter(reports.values()))["curve"][0]["ms"]
+        print(row(name, reports[name], gains, start_ms), flush=True)
+    print("\n".join(at_equal_latency(reports)))
 
 
 def split(words):
@@ -83,6 +85,27 @@ def row(name, report, gains, start_ms):
     to = [reached(report["curve"], start_ms / gain) for gain in gains]
     cells = [name, trials, f"{report['wall_s']:.0f}", f"{joules:.0f}", f"{report['latency_after_ms']:.2f}"]
     return "| " + " | ".join(map(str, cells + to)) + " |"
+
+
+def at_equal_latency(reports):
+    """Rows that compare every run with one of them at the worse of both final latencies: joules of both, and what is saved under each curve."""
+    base = "parallel" if "parallel" in reports else next(iter(reports))
+    yield f"\n| run | ms | J | J of {base} | saved |\n|---|---|---|---|---|"
+    for name, report in reports.items():
+        if name == base:
+            continue
+        both = [report, reports[base]]
+        ms = max(min(m["ms"] for m in r["curve"]) for r in both)
+        used = [[joules_to(r, ms, by) for by in r["energy"]["by"]] for r in both]
+        saved = dict.fromkeys(f"{1 - own / other:+.0%}" for own, other in zip(*used))
+        cells = [name, f"{ms:.2f}", *(" or ".join(dict.fromkeys(f"{j:.0f}" for j in of)) for of in used), " or ".join(saved)]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def joules_to(report, ms, by):
+    """Joules of the first moment that is as low, under one curve of power. The moments of a run have joules under the one that says most."""
+    joules = next(m["joules"] for m in report["curve"] if m["ms"] <= ms)
+    return joules * by["joules"] / max(b["joules"] for b in report["energy"]["by"])
 
 
 def reached(curve, ms):

@@ -18,13 +18,18 @@ fn ranks(of: &[f64]) -> Vec<f64> {
 /// Spearman's rank correlation: 1 where both lists have one order, -1 where their orders are
 /// opposite. `None` where one list has a single value.
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
-    let (a, b) = (ranks(a), ranks(b));
-    // The mean rank is the same for both.
-    let mean = (a.len() as f64 - 1.0) / 2.0;
-    let product = |x: &[f64], y: &[f64]| -> f64 {
-        let pairs = x.iter().zip(y);
-        pairs.map(|(x, y)| (x - mean) * (y - mean)).sum()
+    pearson(&ranks(a), &ranks(b))
+}
+
+/// Pearson's correlation: 1 where one list rises in proportion to the other, -1 where it falls so. `None` where one list has
+/// a single value.
+pub fn pearson(a: &[f64], b: &[f64]) -> Option<f64> {
+    let apart = |x: &[f64]| -> Vec<f64> {
+        let mean = x.iter().sum::<f64>() / x.len() as f64;
+        x.iter().map(|x| x - mean).collect()
     };
+    let (a, b) = (apart(a), apart(b));
+    let product = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
     let spread = (product(&a, &a) * product(&b, &b)).sqrt();
     (spread > 0.0).then(|| product(&a, &b) / spread)
 }
@@ -94,6 +99,10 @@ mod tests {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 1.0, 4.0, 3.0, 5.0]);
         // 1 - 6 * 4 / (5 * 24), and (8 - 2) / 10.
         assert!((spearman(&a, &b).unwrap() - 0.8).abs() < 1e-12);
+        // Sums of products 8, 8 and 4 about the means.
+        let found = pearson(&[1.0, 3.0, 5.0, 3.0], &[2.0, 2.0, 4.0, 0.0]);
+        assert!((found.unwrap() - 0.5).abs() < 1e-12);
+        assert_eq!(pearson(&[1.0, 2.0], &[3.0, 3.0]), None);
         assert!((kendall(&a, &b).unwrap() - 0.6).abs() < 1e-12);
         // Two are equal: 5 pairs alike of 5 and 6.
         let (a, b) = ([1.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]);

@@ -24,7 +24,7 @@ mod term_network;
 mod trees;
 
 pub use clusters::{Clusters, k_means};
-pub use correlation::{kendall, spearman, top_ratio, top_recall};
+pub use correlation::{kendall, pearson, spearman, top_ratio, top_recall};
 pub use embedded::{EmbeddedNetwork, Mixed};
 pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings, Kernel};
 pub use least_squares::{Coefficients, non_negative_least_squares};

@@ -7,10 +7,12 @@ mod decisions;
 mod predictors;
 mod select;
 mod strategies;
+mod survey;
 
 pub use predictors::predicted_orders;
 pub use select::selections;
 pub use strategies::{MEASURED, REPLAYED, convergence};
+pub use survey::surveys;
 
 use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};

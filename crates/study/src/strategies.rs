@@ -232,7 +232,7 @@ fn options(r: &Recording, c: &Comparison, strategy: &str, chain: &[String], seed
 }
 
 /// The median of a table's costs.
-fn median(table: &Table) -> f64 {
+pub(crate) fn median(table: &Table) -> f64 {
     let costs = table.iter().filter_map(|(_, row)| row.outcome.cost());
     let mut costs: Vec<f64> = costs.map(|c| c.value()).collect();
     let middle = costs.len() / 2;

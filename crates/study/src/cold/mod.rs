@@ -8,6 +8,8 @@ mod replay;
 mod table;
 
 use crate::row::mean;
+pub use crate::saving::Saving;
+use crate::saving::saving;
 use measure::energy::PowerCurve;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -76,16 +78,6 @@ pub struct Plan {
     pub choosing: bool,
     /// CPUs of the machine whose power is modelled.
     pub cpus: usize,
-}
-
-/// A difference of logarithms over tasks: the mean, and its standard error.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Saving {
-    /// The share of joules that is saved in the geometric mean; negative if more are needed.
-    pub share: f64,
-    /// That share one standard error lower and higher.
-    pub low: f64,
-    pub high: f64,
 }
 
 /// What a rule saved the searches of a strategy.
@@ -203,20 +195,6 @@ fn logs(searches: &Searches, goal: usize) -> Vec<f64> {
     let of_table =
         |s: &Vec<replay::Searched>| mean(s.iter().map(|s| s.until[goal].ln())).unwrap_or(f64::NAN);
     searches.iter().map(of_table).collect()
-}
-
-/// What one of two rules saves over the other, from differences of logarithms, one a task.
-fn saving(differences: &[f64]) -> Saving {
-    let n = differences.len() as f64;
-    let middle = differences.iter().sum::<f64>() / n;
-    let squares: f64 = differences.iter().map(|d| (d - middle).powi(2)).sum();
-    let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
-    let share = |log: f64| -log.exp_m1();
-    Saving {
-        share: share(middle),
-        low: share(middle + error),
-        high: share(middle - error),
-    }
 }
 
 fn savings(own: &Searches, other: &Searches) -> ([Saving; GOALS.len()], Saving) {

@@ -18,7 +18,7 @@ use tune::{Error, Result};
 const PINK: RGBColor = RGBColor(204, 121, 167);
 const RED: RGBColor = RGBColor(213, 94, 0);
 const SKY: RGBColor = RGBColor(86, 180, 233);
-const COLORS: [RGBColor; 8] = [BLUE, ORANGE, GREEN, PINK, RED, SKY, INK, GREY];
+pub(super) const COLORS: [RGBColor; 8] = [BLUE, ORANGE, GREEN, PINK, RED, SKY, INK, GREY];
 
 /// Width, and the height of one chart, its heading in it.
 const WIDE: u32 = 1000;

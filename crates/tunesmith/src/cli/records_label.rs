@@ -35,12 +35,12 @@ pub struct Args {
 type Group = (String, String, String, String);
 
 /// What one candidate took.
-struct Taken {
-    latency_ns: Option<f64>,
-    outcome: &'static str,
-    wall_s: f64,
+pub(super) struct Taken {
+    pub latency_ns: Option<f64>,
+    pub outcome: &'static str,
+    pub wall_s: f64,
     /// Above idle, under each curve; none where its run did not count them.
-    joules: Option<[f64; 2]>,
+    pub joules: Option<[f64; 2]>,
     estimated: bool,
 }
 
@@ -118,9 +118,9 @@ const JOULES: [fn(&Kind) -> f64; 2] = [|k| k.joules[0], |k| k.joules[1]];
 
 /// What runs said of the joules of a second of CPU time, under each curve, and whether that is
 /// estimated.
-type Rates = BTreeMap<String, ([f64; 2], bool)>;
+pub(super) type Rates = BTreeMap<String, ([f64; 2], bool)>;
 
-fn rates(o: &Opened) -> Rates {
+pub(super) fn rates(o: &Opened) -> Rates {
     let of_run = |(id, run): (&String, &store::Run)| {
         let energy = Energy::of_run(run)?;
         let rate = |i: usize| energy.by.get(i).map(|m| m.joules_per_cpu_s);
@@ -134,7 +134,7 @@ fn rates(o: &Opened) -> Rates {
 }
 
 /// A record as labels count it; none if it tells no latency and no failure.
-fn taken(r: &Record, rates: &Rates) -> Option<Taken> {
+pub(super) fn taken(r: &Record, rates: &Rates) -> Option<Taken> {
     let answered = !matches!(
         r.outcome,
         Outcome::Scored { .. }

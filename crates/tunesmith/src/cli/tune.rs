@@ -187,7 +187,8 @@ fn parse_objective(name: &str) -> std::result::Result<Objective, String> {
     })
 }
 
-fn parse_survey(changes: &str) -> std::result::Result<SurveyRule, String> {
+/// A survey's rule with changes.
+pub fn parse_survey(changes: &str) -> std::result::Result<SurveyRule, String> {
     SurveyRule::PAPER.with(changes)
 }
 

@@ -146,6 +146,40 @@ fn candidates_are_labelled_with_what_they_took() {
 }
 
 #[test]
+fn a_store_has_the_figures_of_what_cold_candidates_took() {
+    let t = tuned();
+    let args = ["study", "trim", "records", "--store", &t.store];
+    let all = t.place.json(&args);
+    let operators = all["operators"].as_array().unwrap();
+    let count = |n: &Value| n.as_u64().unwrap();
+    let parts = |o: &'_ Value| o["parts"].as_array().unwrap().clone();
+    let tried = |o: &Value| -> u64 { parts(o).iter().map(|p| count(&p["candidates"])).sum() };
+    assert_eq!(operators.iter().map(tried).sum::<u64>(), TRIALS);
+    for o in operators {
+        assert_eq!(o["filters"], json!([]));
+        assert_eq!(
+            o["near"].as_array().unwrap().len() as u64,
+            count(&o["searches"])
+        );
+        for near in o["near"].as_array().unwrap() {
+            assert!((1..=count(&near[1])).contains(&count(&near[0])), "{o}");
+        }
+    }
+    // One run has no correlation.
+    for correlation in all["correlations"].as_array().unwrap() {
+        assert_eq!(
+            (&correlation["pairs"], &correlation["pearson"]),
+            (&json!(1), &Value::Null)
+        );
+    }
+    let text = t.place.ok(&args);
+    assert!(
+        text.contains("Trimmer: 0.9987") && text.contains("J cold"),
+        "{text}"
+    );
+}
+
+#[test]
 fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
     let folder = tempdir().unwrap();
     let place = place(&folder);
@@ -206,7 +240,7 @@ fn what_the_filter_cold_saves_is_replayed() {
         let tune = ["tune", op, "--threads", "1", "--strategy", "random"];
         p.ok(&[&tune[..], &store, &["--trials", "12", "--out", "m.tsm"]].concat());
     }
-    let study = ["study", "cold", "--seeds", "2", "--least", "4"];
+    let study = ["study", "trim", "cold", "--seeds", "2", "--least", "4"];
     let study = [&study[..], &store, &["--strategies", "random"]].concat();
     let choosing = [&study[..], &["--choosing"]].concat();
     let all = p.json(&choosing);

@@ -130,6 +130,74 @@ fn cold_and_chance_are_compared_at_the_same_share() {
     assert!(skipped > 15, "{skipped}");
 }
 
+/// The same table, whose rows took a second each to compile.
+fn timed_table() -> String {
+    let mut table: Value = serde_json::from_str(&table()).unwrap();
+    for row in table["results"].as_array_mut().unwrap() {
+        row["times"]["compilation"] = json!(1000.0);
+    }
+    table.to_string()
+}
+
+#[test]
+fn tuners_of_tables_are_surveyed_with_joules_under_both_curves() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("a.json"), timed_table()).unwrap();
+    std::fs::write(p.file("b.json"), timed_table()).unwrap();
+    let (a, b, svg) = (p.file("a.json"), p.file("b.json"), p.file("s.svg"));
+    let power = json!({"curves": [
+        {"name": "one", "watts": [[0, 1], [1, 10]]},
+        {"name": "two", "watts": [[0, 1], [1, 20]]},
+    ]});
+    std::fs::write(p.file("power.json"), power.to_string()).unwrap();
+    let (file, out) = (p.file("power.json"), p.file("out"));
+    let study = ["study", "trim", "survey", &a, &b, "--tuners", "grid,random"];
+    let length = [
+        "--seeds",
+        "2",
+        "--trials",
+        "40",
+        "--survey",
+        "trials=8,patience=1",
+    ];
+    let more = ["--machine-file", &file, "--out", &out];
+    let study = [&study[..], &length, &more].concat();
+    let found = p.json(&[&study[..], &["--plot", &svg]].concat());
+    assert_eq!(found["kind"], json!(["replayed", "modelled"]));
+    let compared = found["compared"].as_array().unwrap();
+    let of = |tables: &str, budget: &str| {
+        let same = |c: &&Value| c["tables"] == tables && c["budget"] == budget;
+        compared.iter().find(same).unwrap()
+    };
+    assert_eq!(compared.len(), 3 * 3);
+    for (tables, jobs) in [("a.json", 2.0), ("b.json", 2.0), ("all tables", 4.0)] {
+        let (parallel, survey) = (of(tables, "parallel"), of(tables, "survey"));
+        assert_eq!(parallel["answers"], 40.0 * jobs);
+        assert_eq!(parallel["saved"][0]["share"], 0.0);
+        // A second and some milliseconds for each answer, and what the search itself takes.
+        let joules = |c: &Value, curve: usize| c["joules"][curve].as_f64().unwrap();
+        assert!(joules(parallel, 0) >= 10.0 * 40.0 * jobs, "{parallel}");
+        assert!((joules(parallel, 1) / joules(parallel, 0) - 2.0).abs() < 1e-9);
+        assert!(survey["answers"].as_f64().unwrap() <= 40.0 * jobs);
+        assert!(of(tables, "gradient")["to"][0][0].as_u64().unwrap() > 0);
+    }
+    let runs = found["runs"].as_array().unwrap();
+    for run in runs.iter().filter(|r| r["budget"] == "survey") {
+        let first = run["epochs"][0].as_array().unwrap();
+        assert!(first.iter().all(|tuner| tuner["ran"] == true), "{run}");
+    }
+    let svg = std::fs::read_to_string(svg).unwrap();
+    for drawn in ["grid", "a.json", "polyline"] {
+        assert!(svg.contains(drawn), "{drawn}: {svg}");
+    }
+    let text = p.ok(&study);
+    assert!(
+        text.contains("Modelled") && text.contains("saved at equal latency"),
+        "{text}"
+    );
+}
+
 #[test]
 fn replayed_answers_stay_in_a_store_of_their_own() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! `study cold`: what the filter `cold` saves, replayed on the records of a store.
+//! `study trim cold`: what the filter `cold` saves, replayed on the records of a store.
 
 use crate::cli::model_args::StoreArgs;
 use crate::cli::parse::parse_count;
@@ -15,7 +15,7 @@ use tune::filter::trained::examples;
 /// says *replayed* and *modelled*
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study cold --store tuned.sqlite\n  tunesmith study cold --store tuned.sqlite --choosing --rules neighbours=8,above=0,above=1"
+    after_help = "Examples:\n  tunesmith study trim cold --store tuned.sqlite\n  tunesmith study trim cold --store tuned.sqlite --choosing --rules neighbours=8,above=0,above=1"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -12,7 +12,9 @@ mod searches;
 mod select;
 mod simulate;
 mod strategies;
+mod survey;
 mod trim;
+mod trim_records;
 
 use super::knobs::{default, doc};
 use super::parse::{parse_count, parse_share, parse_threads, parse_time};
@@ -42,10 +44,21 @@ enum Study {
     Rank(points::RankArgs),
     Spread(points::SpreadArgs),
     Static(scores::Args),
-    Cold(cold::Args),
+    /// What a cold filter and a survey of tuners save, and what of a store's records went where (Trimmer)
+    Trim {
+        #[command(subcommand)]
+        part: Trim,
+    },
     Learn(learning::Args),
     Select(select::Args),
     Simulate(simulate::Args),
+}
+
+#[derive(clap::Subcommand)]
+enum Trim {
+    Cold(cold::Args),
+    Survey(survey::Args),
+    Records(trim_records::Args),
 }
 
 #[derive(clap::Args)]
@@ -127,7 +140,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Rank(a) => points::rank(a)?,
         Study::Spread(a) => points::spread(a)?,
         Study::Static(a) => scores::run(a)?,
-        Study::Cold(a) => cold::run(a)?,
+        Study::Trim { part } => match part {
+            Trim::Cold(a) => cold::run(a)?,
+            Trim::Survey(a) => survey::run(a)?,
+            Trim::Records(a) => trim_records::run(a)?,
+        },
         Study::Learn(a) => learning::run(a)?,
         Study::Select(a) => select::run(a)?,
         Study::Simulate(a) => simulate::run(a)?,

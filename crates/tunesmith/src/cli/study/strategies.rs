@@ -89,7 +89,11 @@ const TRIALS: u64 = 200;
 /// Budgets whose scores are printed.
 const SHARES: [f64; 4] = [0.01, 0.05, 0.10, 0.20];
 
-fn chain(text: &str) -> Result<Vec<String>> {
+/// The names of a chain of filters.
+///
+/// # Errors
+/// If there is no such filter.
+pub fn chain(text: &str) -> Result<Vec<String>> {
     if text == "none" {
         return Ok(vec![]);
     }
@@ -103,7 +107,7 @@ fn chain(text: &str) -> Result<Vec<String>> {
 }
 
 /// The table in a file, named for the file, and where that is not enough for its folder too.
-fn recording(path: &Path, task: Option<&str>, all: &[PathBuf]) -> Result<Recording> {
+pub fn recording(path: &Path, task: Option<&str>, all: &[PathBuf]) -> Result<Recording> {
     let key = match task {
         Some(start) => Some(task_key(path, start)?),
         None => None,
@@ -207,6 +211,13 @@ fn check_replay(a: &Args) -> Result<()> {
     Ok(())
 }
 
+/// A store for replayed answers.
+fn opened_log(path: &Path) -> Result<Store> {
+    let store = Store::open(path)?;
+    replay_store(&store)?;
+    Ok(store)
+}
+
 /// Compares on recorded tables.
 fn replay(a: &Args) -> Result<()> {
     check_replay(a)?;
@@ -242,14 +253,7 @@ fn replay(a: &Args) -> Result<()> {
         Some(folder) => Finished::open(folder, &header)?,
         None => Finished::default(),
     };
-    let log = match &a.log {
-        Some(path) => {
-            let store = Store::open(path)?;
-            replay_store(&store)?;
-            Some(store)
-        }
-        None => None,
-    };
+    let log = a.log.as_deref().map(opened_log).transpose()?;
     let mut progress = Progress::new("study", a.json);
     let done = compare(
         &recordings,
@@ -262,6 +266,7 @@ fn replay(a: &Args) -> Result<()> {
     done?;
     let summaries = summaries(&finished.entries);
     let trimmed = trim_summaries(&finished.entries);
+    let watts = trim::watts()?;
     let drawn = Curves::of(&finished.entries);
     let figures = json!({
         "kind": "replayed",
@@ -270,10 +275,11 @@ fn replay(a: &Args) -> Result<()> {
         "summaries": summaries,
         "progress": drawn,
         "trimmed": trimmed,
+        "modelled_watts": watts,
     });
     if let Some(path) = &a.plot {
         let out = Output::new(path, PAGE, tables.clone())?;
-        out.write_bytes(trim::page(&finished.entries, &trimmed)?.as_bytes())?;
+        out.write_bytes(trim::page(&finished.entries, &trimmed, &watts)?.as_bytes())?;
     }
     if let Some(folder) = &a.out {
         let out = Output::new(&folder.join("strategies.json"), FIGURES, tables.clone())?;
@@ -286,7 +292,7 @@ fn replay(a: &Args) -> Result<()> {
         true => print_json(&figures),
         false => {
             print(&recordings, &summaries, &drawn.seconds)?;
-            trim::print(&trimmed)
+            trim::print(&trimmed, &watts)
         }
     }
 }
