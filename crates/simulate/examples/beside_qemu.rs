@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! cargo build --release -p simulate --examples
-//! cargo run --release -p simulate --example beside_qemu -- [KERNELS] [TARGET] [SEED]
+//! cargo run --release -p simulate --example beside_qemu -- [KERNELS] [TARGET] [SEED] [WORD]
 //! ```
 //!
 //! A kernel is the default of a random sketch of the largest task of a random operator. *Ours* is what reading the machine code
 //! and walking the addresses take, without sampling; *QEMU* is what the executable of the same kernel takes under the plugin.
-//! Neither has the time of compiling.
+//! Neither has the time of compiling. With `WORD`, only those of the drawn kernels run whose name has it.
 
 #[allow(dead_code, reason = "an example needs a part of what tests use")]
 #[path = "../../analysis/tests/support/mod.rs"]
@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = all.find(|t| t.name() == name);
     let target = target.ok_or_else(|| format!("there is no target `{name}`"))?;
     let seed: u64 = words.next().map_or(Ok(1), |w| w.parse())?;
+    let word = words.next().unwrap_or_default();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut operators = operators(&root.join("bench/operators.toml"))?;
     let mut random = Pcg64Mcg::new(u128::from(seed));
@@ -54,6 +55,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let program = main_task(spec, &target)?;
         let all = traces(&program, &target, 0);
         let trace = all.choose(&mut random).ok_or("a task without candidates")?;
+        if !spec.contains(&word) {
+            continue;
+        }
         let scheduled = schedule::replay(&program, trace)?;
         match beside(&scheduled, &target, (&emulator, &plugin, &file))? {
             Some(row) => {

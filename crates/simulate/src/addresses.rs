@@ -5,15 +5,18 @@
 //! (see [`crate::own`]): a load that the code generator moved out of a loop is made once a run of that loop.
 
 mod sampling;
+mod straight;
+mod terms;
 
 pub use sampling::EVENTS;
 
 use crate::cache::{Access, Caches, LINE};
-use ir::affine::Affine;
-use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
+use ir::{Expr, ExprKind, VarId};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use straight::{OfLane, Straight};
+use terms::{Condition, Number, State, Sums};
 
 /// Bytes of a page: buffers begin on pages.
 const PAGE: u64 = 4096;
@@ -49,7 +52,7 @@ pub struct Made {
 /// A kernel's addresses as a program.
 #[derive(Debug)]
 pub struct Addresses {
-    variables: usize,
+    sums: Sums,
     /// Lines of the buffers that are accessed.
     lines: u64,
     nodes: Vec<Node>,
@@ -61,137 +64,41 @@ enum Node {
         var: usize,
         extent: i64,
         body: Vec<Node>,
-        /// Whether the body has accesses at linear offsets only, at every iteration.
-        straight: bool,
+        /// The body as a list, if its accesses step by constants.
+        straight: Option<Straight>,
     },
     If {
-        cond: Value,
+        cond: Condition,
         then: Vec<Node>,
         otherwise: Vec<Node>,
     },
     Touch(Touch),
+    Lanes(Lanes),
 }
 
+/// An access, by one instruction for each distance.
 #[derive(Debug)]
 struct Touch {
-    at: Offset,
-    lanes: Lanes,
+    at: Number,
+    distances: Vec<i64>,
+    bytes: u64,
     access: Access,
     /// Variables that are 0 whenever the access is made.
     only_at_first: Vec<usize>,
 }
 
-/// A byte address.
+/// Elements of so many bytes whose addresses, and whether they are accessed, depend on the lane.
 #[derive(Debug)]
-enum Offset {
-    Linear {
-        constant: i64,
-        terms: Vec<(usize, i64)>,
-    },
-    /// A base and a number of elements of so many bytes.
-    Computed {
-        base: i64,
-        elements: Value,
-        bytes: i64,
-    },
-}
-
-#[derive(Debug)]
-enum Lanes {
-    /// Bytes next to each other, by so many instructions.
-    Together { bytes: u64, instructions: u64 },
-    /// Elements of so many bytes at these distances in bytes, an instruction each.
-    Apart { distances: Vec<i64>, bytes: u64 },
-    /// Elements of so many bytes whose offsets, and whether they are accessed, depend on the lane.
-    Each {
-        var: usize,
-        lanes: i64,
-        mask: Option<Value>,
-        bytes: u64,
-    },
-}
-
-/// An integer or a truth value (0 or 1) that variables decide.
-#[derive(Debug)]
-enum Value {
-    Constant(i64),
-    Variable(usize),
-    Unary(UnaryOp, Box<Value>),
-    Binary(BinaryOp, Box<[Value; 2]>),
-    Select(Box<[Value; 3]>),
-}
-
-impl Value {
-    fn of(e: &Expr, code: &Code) -> Result<Value, DependsOnData> {
-        let sub = |e: &Expr| Value::of(e, code);
-        Ok(match e.kind() {
-            ExprKind::Int(v, _) => Value::Constant(*v),
-            ExprKind::Float(bits, _) => Value::Constant(f64::from_bits(*bits) as i64),
-            ExprKind::Var(v) => Value::Variable(v.index()),
-            ExprKind::Unary(op, a) => Value::Unary(*op, Box::new(sub(a)?)),
-            ExprKind::Binary(op, a, b) => Value::Binary(*op, Box::new([sub(a)?, sub(b)?])),
-            ExprKind::Select(c, a, b) => Value::Select(Box::new([sub(c)?, sub(a)?, sub(b)?])),
-            ExprKind::Cast(_, a) => sub(a)?,
-            ExprKind::Load(b, _) => {
-                return Err(DependsOnData {
-                    buffer: code.buffers[b.index()].name.clone(),
-                });
-            }
-            ExprKind::Arg(..) => Value::Constant(0),
-        })
-    }
-
-    fn at(&self, vars: &[i64]) -> i64 {
-        match self {
-            Value::Constant(v) => *v,
-            Value::Variable(v) => vars[*v],
-            Value::Unary(UnaryOp::Not, a) => i64::from(a.at(vars) == 0),
-            Value::Unary(UnaryOp::Abs, a) => a.at(vars).wrapping_abs(),
-            Value::Unary(_, a) => a.at(vars).wrapping_neg(),
-            Value::Select(parts) => match parts[0].at(vars) {
-                0 => parts[2].at(vars),
-                _ => parts[1].at(vars),
-            },
-            Value::Binary(op, sides) => binary(*op, sides[0].at(vars), sides[1].at(vars)),
-        }
-    }
-}
-
-/// Of integers; divisions by 0 give 0, as no access is made there.
-fn binary(op: BinaryOp, a: i64, b: i64) -> i64 {
-    let bit = i64::from;
-    match op {
-        BinaryOp::Add => a.wrapping_add(b),
-        BinaryOp::Sub => a.wrapping_sub(b),
-        BinaryOp::Mul => a.wrapping_mul(b),
-        BinaryOp::Div => a.checked_div(b).unwrap_or(0),
-        BinaryOp::FloorDiv => {
-            let quotient = a.checked_div(b).unwrap_or(0);
-            let rounds_up = b != 0 && a % b != 0 && (a < 0) != (b < 0);
-            quotient - bit(rounds_up)
-        }
-        BinaryOp::FloorMod => match b {
-            0 => 0,
-            _ => a - b * binary(BinaryOp::FloorDiv, a, b),
-        },
-        BinaryOp::Min => a.min(b),
-        BinaryOp::Max => a.max(b),
-        BinaryOp::Pow => u32::try_from(b).map_or(0, |b| a.wrapping_pow(b)),
-        BinaryOp::And => bit(a != 0 && b != 0),
-        BinaryOp::Or => bit(a != 0 || b != 0),
-        BinaryOp::Eq => bit(a == b),
-        BinaryOp::Ne => bit(a != b),
-        BinaryOp::Lt => bit(a < b),
-        BinaryOp::Le => bit(a <= b),
-        BinaryOp::BitAnd => a & b,
-        BinaryOp::BitOr => a | b,
-        BinaryOp::BitXor => a ^ b,
-        BinaryOp::Shl => u32::try_from(b)
-            .ok()
-            .and_then(|b| a.checked_shl(b))
-            .unwrap_or(0),
-        BinaryOp::Shr => a >> b.clamp(0, 63),
-    }
+struct Lanes {
+    at: Number,
+    var: usize,
+    lanes: i64,
+    mask: Option<Condition>,
+    /// The ranges of the mask and the step of the address, if both are linear in the lane.
+    linear: Option<(Vec<OfLane>, i64)>,
+    bytes: u64,
+    access: Access,
+    only_at_first: Vec<usize>,
 }
 
 impl Addresses {
@@ -203,10 +110,13 @@ impl Addresses {
             made,
             bases: bases(code),
             loops: vec![],
+            extents: HashMap::new(),
+            sums: Sums::new(code.vars.len()),
         };
-        let nodes = compiler.stmts(&code.kernel)?;
+        let mut nodes = compiler.stmts(&code.kernel)?;
+        straighten(&mut nodes, &compiler.sums);
         Ok(Addresses {
-            variables: code.vars.len(),
+            sums: compiler.sums,
             lines: lines(code, made),
             nodes,
         })
@@ -214,9 +124,9 @@ impl Addresses {
 
     /// Makes all accesses.
     pub fn run(&self, caches: &mut Caches) {
-        let mut vars = vec![0; self.variables];
+        let mut state = State::new(&self.sums);
         for node in &self.nodes {
-            node.run(&mut vars, caches);
+            node.run(&mut state, caches);
         }
     }
 }
@@ -261,6 +171,9 @@ struct Compiler<'a> {
     bases: Vec<i64>,
     /// Around the current statement, outermost first.
     loops: Vec<(FlatLoopId, VarId)>,
+    /// Of the variables of these loops.
+    extents: HashMap<VarId, i64>,
+    sums: Sums,
 }
 
 impl Compiler<'_> {
@@ -270,18 +183,22 @@ impl Compiler<'_> {
             match s {
                 Stmt::Loop(l) => {
                     self.loops.push((l.id, l.var));
+                    let before = self.extents.insert(l.var, l.extent);
                     let body = self.stmts(&l.body)?;
                     self.loops.pop();
+                    match before {
+                        Some(before) => self.extents.insert(l.var, before),
+                        None => self.extents.remove(&l.var),
+                    };
                     if body.is_empty() {
                         continue;
                     }
-                    let straight = body.iter().all(Node::is_straight);
                     let (var, extent) = (l.var.index(), l.extent);
                     nodes.push(Node::Loop {
                         var,
                         extent,
                         body,
-                        straight,
+                        straight: None,
                     });
                 }
                 Stmt::If {
@@ -291,7 +208,7 @@ impl Compiler<'_> {
                 } => {
                     let (then, otherwise) = (self.stmts(then)?, self.stmts(otherwise)?);
                     if !then.is_empty() || !otherwise.is_empty() {
-                        let cond = Value::of(cond, self.code)?;
+                        let cond = self.sums.condition(cond, self.code, &self.extents)?;
                         nodes.push(Node::If {
                             cond,
                             then,
@@ -307,7 +224,7 @@ impl Compiler<'_> {
         Ok(nodes)
     }
 
-    fn store(&self, s: &Store, nodes: &mut Vec<Node>) -> Result<(), DependsOnData> {
+    fn store(&mut self, s: &Store, nodes: &mut Vec<Node>) -> Result<(), DependsOnData> {
         let mut ids = s.loads.iter();
         for e in [Some(&s.value), Some(&s.offset), s.mask.as_ref()]
             .into_iter()
@@ -322,7 +239,7 @@ impl Compiler<'_> {
     /// The loads of an expression in the order of `Expr::visit`; those of a side that is chosen run
     /// only if it is.
     fn loads<'i>(
-        &self,
+        &mut self,
         e: &Expr,
         s: &Store,
         ids: &mut impl Iterator<Item = &'i AccessId>,
@@ -346,7 +263,7 @@ impl Compiler<'_> {
                 self.loads(b, s, ids, &mut otherwise)?;
                 if !then.is_empty() || !otherwise.is_empty() {
                     nodes.push(Node::If {
-                        cond: Value::of(c, self.code)?,
+                        cond: self.sums.condition(c, self.code, &self.extents)?,
                         then,
                         otherwise,
                     });
@@ -364,7 +281,7 @@ impl Compiler<'_> {
 
     /// An access of a statement: of the load `e`, or of the store.
     fn touch(
-        &self,
+        &mut self,
         id: AccessId,
         s: &Store,
         offset: &Expr,
@@ -381,9 +298,19 @@ impl Compiler<'_> {
         let bytes = buffer.dtype.size() as i64;
         let lane = s.lane.filter(|l| info.lanes > 1 || offset.uses_var(l.var));
         let mask = s.mask.as_ref().filter(|m| lane.is_some() && !m.loads());
-        let (offset, lanes) = match (lane, &info.offsets) {
+        let access = match load {
+            Some(_) => Access::Read,
+            None => Access::Write,
+        };
+        let base = self.bases[info.buffer.index()];
+        let around = self.loops.iter().rev().take(made.hoisted as usize);
+        let only_at_first: Vec<usize> = around.map(|(_, v)| v.index()).collect();
+        let each = |lane: Lane| (lane, mask);
+        let (offset, (distances, size)) = match (lane, &info.offsets) {
             (None, _) => (offset.clone(), together(1, bytes, made)),
-            (Some(lane), _) if mask.is_some() => self.each(offset, lane, mask, bytes)?,
+            (Some(lane), _) if mask.is_some() => {
+                return self.lanes(offset, each(lane), (base, bytes), access, only_at_first);
+            }
             (Some(lane), LaneOffsets::Consecutive) => {
                 // The lane's variable is 0 when no lane is looked at alone.
                 (offset.clone(), together(i64::from(lane.lanes), bytes, made))
@@ -393,211 +320,169 @@ impl Compiler<'_> {
                 let lanes = match made.instructions < p.distances.len() as u32 {
                     // One wide load, whose lanes are then put in order.
                     true => together(span.end - span.start, bytes, made),
-                    false => Lanes::Apart {
-                        distances: p
-                            .distances
-                            .iter()
-                            .map(|d| (d - span.start) * bytes)
-                            .collect(),
-                        bytes: bytes as u64,
-                    },
+                    false => {
+                        let distances = p.distances.iter();
+                        let distances = distances.map(|d| (d - span.start) * bytes);
+                        (distances.collect(), bytes as u64)
+                    }
                 };
                 (p.base.clone() + span.start, lanes)
             }
-            (Some(lane), _) => self.each(offset, lane, None, bytes)?,
+            (Some(lane), _) => {
+                return self.lanes(offset, each(lane), (base, bytes), access, only_at_first);
+            }
         };
-        let base = self.bases[info.buffer.index()];
-        let at = match Affine::of(&offset) {
-            Some(sum) => Offset::Linear {
-                constant: base + sum.constant * bytes,
-                terms: sum
-                    .terms
-                    .iter()
-                    .map(|(v, c)| (v.index(), c * bytes))
-                    .collect(),
-            },
-            None => Offset::Computed {
-                base,
-                elements: Value::of(&offset, self.code)?,
-                bytes,
-            },
-        };
-        let around = self.loops.iter().rev().take(made.hoisted as usize);
+        let at = self
+            .sums
+            .number(&offset, (bytes, base), self.code, &self.extents)?;
         Ok(Some(Node::Touch(Touch {
             at,
-            lanes,
-            access: if load.is_some() {
-                Access::Read
-            } else {
-                Access::Write
-            },
-            only_at_first: around.map(|(_, v)| v.index()).collect(),
+            distances,
+            bytes: size,
+            access,
+            only_at_first,
         })))
     }
 
     /// Lanes that are looked at one by one.
-    fn each(
-        &self,
+    fn lanes(
+        &mut self,
         offset: &Expr,
-        lane: Lane,
-        mask: Option<&Expr>,
-        bytes: i64,
-    ) -> Result<(Expr, Lanes), DependsOnData> {
-        let mask = mask.map(|m| Value::of(m, self.code)).transpose()?;
+        (lane, mask): (Lane, Option<&Expr>),
+        (base, bytes): (i64, i64),
+        access: Access,
+        only_at_first: Vec<usize>,
+    ) -> Result<Option<Node>, DependsOnData> {
         let (var, lanes) = (lane.var.index(), i64::from(lane.lanes));
-        Ok((
-            offset.clone(),
-            Lanes::Each {
-                var,
-                lanes,
-                mask,
-                bytes: bytes as u64,
-            },
-        ))
+        let mut extents = self.extents.clone();
+        extents.insert(lane.var, lanes);
+        let at = self
+            .sums
+            .number(offset, (bytes, base), self.code, &extents)?;
+        let mask = mask
+            .map(|m| self.sums.condition(m, self.code, &extents))
+            .transpose()?;
+        let others = mask.as_ref().map_or(0, |m| m.others.len()) + at.parts.len();
+        let ranges = mask.iter().flat_map(|m| &m.ranges);
+        let ranges = ranges.map(|r| OfLane::of(*r, var, &self.sums)).collect();
+        let linear = (others == 0).then(|| (ranges, self.sums.step(at.sum, var)));
+        Ok(Some(Node::Lanes(Lanes {
+            at,
+            var,
+            lanes,
+            mask,
+            linear,
+            bytes: bytes as u64,
+            access,
+            only_at_first,
+        })))
     }
 }
 
-fn together(lanes: i64, bytes: i64, made: &Made) -> Lanes {
-    Lanes::Together {
-        bytes: (lanes * bytes) as u64,
-        instructions: u64::from(made.instructions.max(1)),
+/// Distances and bytes of the accesses of so many instructions to elements next to each other.
+fn together(lanes: i64, bytes: i64, made: &Made) -> (Vec<i64>, u64) {
+    let bytes = (lanes * bytes) as u64;
+    let instructions = u64::from(made.instructions.max(1));
+    let each = bytes.div_ceil(instructions);
+    let distances = (0..instructions).map(|i| (i * each).min(bytes - 1) as i64);
+    (distances.collect(), each)
+}
+
+/// Finds the loops whose accesses step by constants. All sums are known by then.
+fn straighten(nodes: &mut [Node], sums: &Sums) {
+    for n in nodes {
+        match n {
+            Node::Loop {
+                var,
+                body,
+                straight,
+                ..
+            } => {
+                straighten(body, sums);
+                *straight = Straight::of(body, *var, sums);
+            }
+            Node::If {
+                then, otherwise, ..
+            } => {
+                straighten(then, sums);
+                straighten(otherwise, sums);
+            }
+            Node::Touch(_) | Node::Lanes(_) => {}
+        }
     }
 }
 
 impl Node {
-    fn is_straight(&self) -> bool {
-        let Node::Touch(t) = self else {
-            return false;
-        };
-        let together = matches!(
-            t.lanes,
-            Lanes::Together {
-                instructions: 1,
-                ..
-            }
-        );
-        together && t.only_at_first.is_empty() && matches!(t.at, Offset::Linear { .. })
-    }
-
-    fn run(&self, vars: &mut [i64], caches: &mut Caches) {
+    fn run(&self, state: &mut State<'_>, caches: &mut Caches) {
         match self {
-            Node::Touch(t) => t.run(vars, caches),
+            Node::Touch(t) => t.run(state, caches),
+            Node::Lanes(l) => l.run(state, caches),
             Node::If {
                 cond,
                 then,
                 otherwise,
             } => {
-                let side = if cond.at(vars) != 0 { then } else { otherwise };
-                side.iter().for_each(|n| n.run(vars, caches));
+                let side = if cond.holds(state) { then } else { otherwise };
+                side.iter().for_each(|n| n.run(state, caches));
             }
             Node::Loop {
-                var,
                 extent,
-                body,
-                straight: true,
-            } => {
-                vars[*var] = 0;
-                straight(*var, *extent, body, vars, caches);
-            }
+                straight: Some(straight),
+                ..
+            } => straight.run(*extent, state, caches),
             Node::Loop {
                 var, extent, body, ..
             } => {
                 for i in 0..*extent {
-                    vars[*var] = i;
-                    body.iter().for_each(|n| n.run(vars, caches));
+                    state.set(*var, i);
+                    body.iter().for_each(|n| n.run(state, caches));
                 }
-                vars[*var] = 0;
+                state.set(*var, 0);
             }
         }
     }
 }
 
-/// A loop whose accesses all step by constants.
-fn straight(var: usize, extent: i64, body: &[Node], vars: &[i64], caches: &mut Caches) {
-    let touches = body.iter().filter_map(|n| match n {
-        Node::Touch(t) => Some(t),
-        _ => None,
-    });
-    let mut steps: Vec<(i64, i64, u64, Access)> = touches
-        .map(|t| {
-            let step = match &t.at {
-                Offset::Linear { terms, .. } => {
-                    terms.iter().find(|(v, _)| *v == var).map_or(0, |t| t.1)
-                }
-                Offset::Computed { .. } => 0,
-            };
-            let bytes = match t.lanes {
-                Lanes::Together { bytes, .. } => bytes,
-                _ => 0,
-            };
-            (t.at.at(vars), step, bytes, t.access)
-        })
-        .collect();
-    for _ in 0..extent {
-        for (at, step, bytes, access) in &mut steps {
-            caches.access(*at as u64, *bytes, *access);
-            *at += *step;
-        }
-    }
-}
-
-impl Offset {
-    fn at(&self, vars: &[i64]) -> i64 {
-        match self {
-            Offset::Linear { constant, terms } => terms
-                .iter()
-                .fold(*constant, |sum, (v, c)| sum + vars[*v] * c),
-            Offset::Computed {
-                base,
-                elements,
-                bytes,
-            } => base + elements.at(vars) * bytes,
-        }
-    }
+fn is_first(only_at_first: &[usize], state: &State<'_>) -> bool {
+    only_at_first.iter().all(|v| state.vars[*v] == 0)
 }
 
 impl Touch {
-    fn run(&self, vars: &mut [i64], caches: &mut Caches) {
-        if self.only_at_first.iter().any(|v| vars[*v] != 0) {
+    fn run(&self, state: &State<'_>, caches: &mut Caches) {
+        if is_first(&self.only_at_first, state) {
+            let at = self.at.at(state);
+            for d in &self.distances {
+                caches.access((at + d) as u64, self.bytes, self.access);
+            }
+        }
+    }
+}
+
+impl Lanes {
+    fn run(&self, state: &mut State<'_>, caches: &mut Caches) {
+        if !is_first(&self.only_at_first, state) {
             return;
         }
-        match &self.lanes {
-            Lanes::Together {
-                bytes,
-                instructions,
-            } => {
-                let (at, each) = (self.at.at(vars) as u64, bytes.div_ceil(*instructions));
-                for i in 0..*instructions {
-                    caches.access(at + (i * each).min(bytes - 1), each, self.access);
-                }
+        // Lanes of one line are one access.
+        let mut line = u64::MAX;
+        let mut lane_at = |at: u64| {
+            if at / LINE != line {
+                line = at / LINE;
+                caches.access(at, self.bytes, self.access);
             }
-            Lanes::Apart { distances, bytes } => {
-                let at = self.at.at(vars);
-                for d in distances {
-                    caches.access((at + d) as u64, *bytes, self.access);
-                }
-            }
-            Lanes::Each {
-                var,
-                lanes,
-                mask,
-                bytes,
-            } => {
-                let mut line = u64::MAX;
-                for lane in 0..*lanes {
-                    vars[*var] = lane;
-                    if mask.as_ref().is_some_and(|m| m.at(vars) == 0) {
-                        continue;
-                    }
-                    // Lanes of one line are one access.
-                    let at = self.at.at(vars) as u64;
-                    if at / LINE != line {
-                        line = at / LINE;
-                        caches.access(at, *bytes, self.access);
-                    }
-                }
-                vars[*var] = 0;
+        };
+        if let Some((ranges, step)) = &self.linear {
+            let (first, end) = straight::lanes(ranges, 0, self.lanes, state);
+            let at = self.at.at(state);
+            (first..end).for_each(|lane| lane_at((at + lane * step) as u64));
+            return;
+        }
+        for lane in 0..self.lanes {
+            state.set(self.var, lane);
+            if self.mask.as_ref().is_none_or(|m| m.holds(state)) {
+                lane_at(self.at.at(state) as u64);
             }
         }
+        state.set(self.var, 0);
     }
 }

@@ -74,7 +74,8 @@ struct Level {
     counts: LevelCounts,
 }
 
-const EMPTY: u64 = u64::MAX;
+/// Lines are kept with 1 added, so that memory of a large level that is never touched is never written.
+const EMPTY: u64 = 0;
 
 impl Level {
     fn new(g: Geometry) -> Level {
@@ -99,31 +100,33 @@ impl Level {
     #[inline]
     fn touch(&mut self, line: u64, access: Access) -> Result<(), Option<u64>> {
         let set = self.set(line);
-        let found = match set[0] == line {
-            true => Some(0),
-            false => set.iter().position(|l| *l == line),
-        };
-        let last = set[set.len() - 1];
-        let moved = found.unwrap_or(set.len() - 1);
-        set.copy_within(..moved, 1);
-        set[0] = line;
+        // Lines before the one that is found go one place back.
+        let mut carried = line + 1;
+        let mut found = false;
+        for place in set {
+            std::mem::swap(place, &mut carried);
+            if carried == line + 1 {
+                found = true;
+                break;
+            }
+        }
         let of = match access {
             Access::Write => &mut self.counts.write,
             Access::Read | Access::Fetch => &mut self.counts.read,
         };
-        if found.is_some() {
+        if found {
             of.hits += 1;
             return Ok(());
         }
         of.misses += 1;
-        let left = (last != EMPTY).then_some(last);
+        let left = (carried != EMPTY).then(|| carried - 1);
         of.replacements += u64::from(left.is_some());
         Err(left)
     }
 
     fn drop_line(&mut self, line: u64) {
         let set = self.set(line);
-        if let Some(at) = set.iter().position(|l| *l == line) {
+        if let Some(at) = set.iter().position(|l| *l == line + 1) {
             set[at..].rotate_left(1);
             set[set.len() - 1] = EMPTY;
         }
@@ -200,6 +203,17 @@ impl Caches {
     /// Lines that were touched since they are counted.
     pub fn new_lines(&self) -> usize {
         self.touched.as_ref().map_or(0, HashSet::len)
+    }
+
+    /// Whether lines that are accessed in turns stay in the first level, wherever they are: so many that one set has
+    /// room for them.
+    pub(crate) fn keeps(&self, lines: u64) -> bool {
+        !self.inclusive && lines <= self.l1d.ways as u64
+    }
+
+    /// Misses of data in the first level.
+    pub(crate) fn misses_of_data(&self) -> u64 {
+        self.l1d.counts.read.misses + self.l1d.counts.write.misses
     }
 
     /// Accesses that are known to find their lines in the first level, and to leave it as it is.

@@ -9,6 +9,7 @@
 //! time than the buffers have. The surplus ([`Estimate::surplus`]) are accesses that would have found their lines
 //! in some level.
 
+use super::terms::State;
 use super::{Addresses, Node};
 use crate::cache::{Caches, LevelCounts};
 use rand::{Rng, SeedableRng};
@@ -94,12 +95,12 @@ impl<'n> Combined<'n> {
     }
 
     /// Makes the accesses of one iteration.
-    fn run(&self, mut iteration: i64, vars: &mut [i64], caches: &mut Caches) {
+    fn run(&self, mut iteration: i64, state: &mut State<'_>, caches: &mut Caches) {
         for (var, extent) in self.loops.iter().rev() {
-            vars[*var] = iteration % extent;
+            state.set(*var, iteration % extent);
             iteration /= extent;
         }
-        self.body.iter().for_each(|n| n.run(vars, caches));
+        self.body.iter().for_each(|n| n.run(state, caches));
     }
 }
 
@@ -110,7 +111,7 @@ fn accesses(nodes: &[Node]) -> f64 {
         Node::If {
             then, otherwise, ..
         } => accesses(then).max(accesses(otherwise)),
-        Node::Touch(_) => 1.0,
+        Node::Touch(_) | Node::Lanes(_) => 1.0,
     };
     nodes.iter().map(of).sum()
 }
@@ -135,7 +136,7 @@ impl Addresses {
                 walked: 1.0,
             },
             caches,
-            vars: vec![0; self.variables],
+            state: State::new(&self.sums),
         };
         walk.nodes(&self.nodes);
         walk.count(1.0);
@@ -159,21 +160,21 @@ struct Walk<'w> {
     new_lines: (f64, f64),
     found: Estimate,
     caches: &'w mut Caches,
-    vars: Vec<i64>,
+    state: State<'w>,
 }
 
 impl Walk<'_> {
     fn nodes(&mut self, nodes: &[Node]) {
         for n in nodes {
             match n {
-                Node::Touch(t) => t.run(&mut self.vars, self.caches),
+                Node::Touch(_) | Node::Lanes(_) => n.run(&mut self.state, self.caches),
                 Node::If {
                     cond,
                     then,
                     otherwise,
-                } => match cond.at(&self.vars) {
-                    0 => self.nodes(otherwise),
-                    _ => self.nodes(then),
+                } => match cond.holds(&self.state) {
+                    false => self.nodes(otherwise),
+                    true => self.nodes(then),
                 },
                 Node::Loop {
                     var, extent, body, ..
@@ -185,7 +186,7 @@ impl Walk<'_> {
     /// Samples a loop with those directly in it, or walks it and samples the loops in its body.
     fn loop_(&mut self, node: &Node, var: usize, extent: i64, body: &[Node]) {
         if accesses(body) < LEAST_ACCESSES {
-            return node.run(&mut self.vars, self.caches);
+            return node.run(&mut self.state, self.caches);
         }
         let stratum = WALKED * self.one_in;
         let combined = Combined::of(var, extent, body, FIRST + STRATA * stratum);
@@ -194,17 +195,20 @@ impl Walk<'_> {
             self.sample(&combined, strata);
         } else {
             for i in 0..extent {
-                self.vars[var] = i;
+                self.state.set(var, i);
                 self.nodes(body);
             }
         }
-        combined.loops.iter().for_each(|(v, _)| self.vars[*v] = 0);
+        combined
+            .loops
+            .iter()
+            .for_each(|(v, _)| self.state.set(*v, 0));
     }
 
     fn sample(&mut self, combined: &Combined<'_>, strata: i64) {
         let mut next = 0;
         while next < FIRST {
-            combined.run(next, &mut self.vars, self.caches);
+            combined.run(next, &mut self.state, self.caches);
             next += 1;
         }
         self.count(1.0);
@@ -216,10 +220,10 @@ impl Walk<'_> {
             let stands_for = within.end - within.start;
             let counted = self.random.random_range(within);
             for i in (counted - 1).max(next)..counted {
-                combined.run(i, &mut self.vars, self.caches);
+                combined.run(i, &mut self.state, self.caches);
             }
             self.count(0.0);
-            combined.run(counted, &mut self.vars, self.caches);
+            combined.run(counted, &mut self.state, self.caches);
             next = counted + 1;
             let of_stratum = self.count(stands_for as f64);
             // An odd stratum at the end is compared with the one before, which then counts twice.
