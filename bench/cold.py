@@ -117,7 +117,8 @@ def share(logs):
 def run(args, operator, rule, seed):
     """The seconds and nanoseconds of the answers of a run with a new store, and its joules a second under each curve."""
     options = ["--strategy", args.strategy, "--trials", str(args.trials), "--seed", str(seed), *RULES[rule]]
-    if rule == "cold":
+    # Without one of its own, the program's network.
+    if rule == "cold" and (args.out / "cold.network").exists():
         options += ["--cold-network", args.out / "cold.network"]
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "run.sqlite"

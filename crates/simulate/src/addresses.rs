@@ -7,6 +7,8 @@
 mod sampling;
 mod straight;
 mod terms;
+#[cfg(test)]
+mod tests;
 
 pub use sampling::EVENTS;
 
