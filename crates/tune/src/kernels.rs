@@ -101,13 +101,12 @@ pub fn kernels(
     let Origins {
         requirements,
         store,
-        machine: _,
         chooser,
         count,
         algorithms,
         columns_bytes,
         stretches,
-        derive_at_load: _,
+        ..
     } = *from;
     check_alternatives(plan, target, requirements.allowed(), algorithms)?;
     let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
