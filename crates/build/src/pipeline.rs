@@ -7,7 +7,7 @@ use lower::flat::{BufferPlace, Code};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
-use simulate::{CacheSetting, External, Plugin, Statistics};
+use simulate::{CacheSetting, Emulated, External, Own, Plugin, Simulated, Simulator, Statistics};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -136,23 +136,15 @@ pub fn build(
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
     let t4 = Instant::now();
-    let read = |asked| read(&code, compiler, &compiled.object, asked);
-    let read = options.read.as_ref().map(read).transpose();
-    let mut read = read.map_err(failure(BuildStage::Codegen))?;
     let mut kernel = built_kernel(
         &code,
         compiler.target(),
         compiled.object,
         schedule::print(trace),
     );
-    let external = options.read.as_ref().and_then(|r| r.external.as_ref());
-    if let (Some(read), Some(external)) = (&mut read, external) {
-        let counted = external.count(compiler.target(), &kernel);
-        read.statistics = Some(counted.map_err(|e| e.to_string()));
-    }
-    if let (Some(read), Some(asked)) = (&mut read, &options.read) {
-        emulate(read, asked, compiler.target(), &kernel);
-    }
+    let read = |asked| read(&code, compiler, &kernel, asked);
+    let read = options.read.as_ref().map(read).transpose();
+    let read = read.map_err(failure(BuildStage::Codegen))?;
     let read_ns = read.as_ref().map_or(0, |_| t4.elapsed().as_nanos() as u64);
     if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
         kernel.prepare_code = Some(host_prepare(&code).map_err(failure(BuildStage::Codegen))?);
@@ -169,28 +161,29 @@ pub fn build(
     })
 }
 
-/// Reads an object with identity.
+/// Reads a kernel whose object has identity.
 fn read(
     code: &Code,
     compiler: &Compiler,
-    object: &[u8],
+    built: &BuiltKernel,
     asked: &ReadOptions,
 ) -> Result<Read, String> {
     let Target::Cpu(cpu) = compiler.target();
     let decoder = compiler.decoder(&asked.cpu).map_err(|e| e.to_string())?;
-    let functions = decoder.functions(object).map_err(|e| e.to_string())?;
+    let functions = decoder.functions(&built.code).map_err(|e| e.to_string())?;
     let entry = analysis::Entry {
         name: "kernel",
         threads: cpu.threads,
     };
     let found = analysis::analyse(code, &functions, decoder.model(), entry);
-    let kernel = simulate::Kernel {
-        code,
-        functions: &functions,
-        analysis: &found,
-    };
-    let simulated = |caches| {
-        simulate::simulate(kernel, caches, asked.sample_iterations).map_err(|e| e.to_string())
+    let kernel = Simulated {
+        target: compiler.target(),
+        code: simulate::Kernel {
+            code,
+            functions: &functions,
+            analysis: &found,
+        },
+        built,
     };
     let features = Features {
         machine: Some(analysis::machine(code, &found, cpu)),
@@ -198,25 +191,51 @@ fn read(
     };
     Ok(Read {
         features,
-        statistics: asked.caches.as_ref().map(simulated),
+        statistics: asked.count(kernel),
     })
 }
 
-/// Lets QEMU count a kernel whose addresses depend on data, if it was asked to.
-fn emulate(read: &mut Read, asked: &ReadOptions, target: &Target, kernel: &BuiltKernel) {
-    let (Some(caches), Some(Err(why))) = (&asked.caches, &read.statistics) else {
-        return;
-    };
-    read.statistics = Some(match &asked.plugin {
-        Some(plugin) => {
-            let counted = plugin.count(target, kernel, caches);
-            counted.map_err(|e| format!("{why}, and QEMU does not count it: {e}"))
+impl ReadOptions {
+    /// What simulates a candidate. The first one that can do so counts: QEMU takes longer than reading the code.
+    fn simulators(&self) -> Vec<Box<dyn Simulator + '_>> {
+        let mut all: Vec<Box<dyn Simulator + '_>> = Vec::new();
+        if let Some(external) = &self.external {
+            all.push(Box::new(external.clone()));
+            return all;
         }
-        None => Err(format!(
-            "{why}; QEMU counts it where kernels have one thread and {} lies beside this program",
-            Plugin::FILE
-        )),
-    });
+        let Some(caches) = &self.caches else {
+            return all;
+        };
+        all.push(Box::new(Own {
+            caches,
+            sample_iterations: self.sample_iterations,
+        }));
+        if let Some(plugin) = &self.plugin {
+            all.push(Box::new(Emulated { plugin, caches }));
+        }
+        all
+    }
+
+    /// What was counted, or why each simulator counted nothing; none if there is no simulator.
+    fn count(&self, kernel: Simulated<'_>) -> Option<Result<Statistics, String>> {
+        let mut reasons = Vec::new();
+        for simulator in self.simulators() {
+            match simulator.count(kernel) {
+                Ok(counted) => return Some(Ok(counted)),
+                Err(why) => reasons.push(why.to_string()),
+            }
+        }
+        if reasons.is_empty() {
+            return None;
+        }
+        if self.external.is_none() && self.plugin.is_none() {
+            reasons.push(format!(
+                "QEMU counts it where kernels have one thread and {} lies beside this program",
+                Plugin::FILE
+            ));
+        }
+        Some(Err(reasons.join("; ")))
+    }
 }
 
 /// What reading the loops of a candidate tells, without a code generator: about ten times as fast as

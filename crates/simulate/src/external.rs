@@ -4,27 +4,24 @@
 //! counts, and all other names are kept beside them.
 
 use crate::emulator::{EmulatorError, output};
-use crate::executable::{ExecutableError, Runner};
+use crate::simulator::{Simulated, Simulator, SimulatorError, written};
 use crate::statistics::Statistics;
 use ir::Target;
-use llvm::{CodegenError, Compiler};
+use llvm::Compiler;
 use runtime::{BuiltKernel, KernelTarget};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
-use thiserror::Error;
 
 /// In a command, the path of the executable.
-const EXECUTABLE: &str = "{exe}";
+pub(crate) const EXECUTABLE: &str = "{exe}";
 /// In a command, an empty folder in which gem5 leaves what it counted.
-const FOLDER: &str = "{out}";
+pub(crate) const FOLDER: &str = "{out}";
 /// What gem5 leaves there.
-const STATS: &str = "stats.txt";
+pub(crate) const STATS: &str = "stats.txt";
 
 const NOTHING: &str = "define i32 @kernel(ptr %context, ptr %arguments, ptr %workspace) {
   ret i32 0
@@ -62,38 +59,14 @@ pub struct External {
     limit: Duration,
 }
 
-#[derive(Debug, Error)]
-pub enum ExternalError {
-    #[error("`{0}` names no {EXECUTABLE}; put {EXECUTABLE} where the command takes the executable")]
-    NoPlace(String),
-    #[error("`{program}` does not start ({error}); give a command that this machine has")]
-    Missing { program: String, error: io::Error },
-    #[error("the simulator did not end within {} s; give it more time, or take smaller shapes", .0.as_secs_f64())]
-    TimedOut(Duration),
-    #[error("{from} has no line of a name and a number, but: `{text}`")]
-    NoNumbers { from: &'static str, text: String },
-    #[error("the simulator left no {STATS} in the folder of {FOLDER} ({0})")]
-    NoStats(io::Error),
-    #[error("the simulator failed ({status}) {}", said(stderr))]
-    Failed { status: ExitStatus, stderr: String },
-    #[error("the simulator: {0}")]
-    Ran(EmulatorError),
-    #[error(transparent)]
-    Codegen(#[from] CodegenError),
-    #[error(transparent)]
-    Executable(#[from] ExecutableError),
-    #[error("the folder of the executable: {0}")]
-    File(#[from] io::Error),
-}
-
 impl External {
     /// Words of the command are separated by blanks; no shell reads them.
     ///
     /// # Errors
     /// If the command does not say where the executable goes.
-    pub fn new(command: &str, limit: Duration) -> Result<External, ExternalError> {
+    pub fn new(command: &str, limit: Duration) -> Result<External, SimulatorError> {
         if !command.contains(EXECUTABLE) {
-            return Err(ExternalError::NoPlace(command.into()));
+            return Err(SimulatorError::NoPlace(command.into()));
         }
         Ok(External {
             command: command.into(),
@@ -110,15 +83,11 @@ impl External {
         self.limit
     }
 
-    /// What the command counts of an executable of a kernel.
-    ///
-    /// # Errors
-    /// If there is no executable of the kernel, or the command fails or tells no numbers.
-    pub fn count(
+    fn count_kernel(
         &self,
         target: &Target,
         kernel: &BuiltKernel,
-    ) -> Result<Statistics, ExternalError> {
+    ) -> Result<Statistics, SimulatorError> {
         let folder = TempDir::new()?;
         let executable = written(folder.path(), target, kernel)?;
         let out = folder.path().join("out");
@@ -129,8 +98,8 @@ impl External {
     /// What the command counts of a kernel that does nothing: whether it works, and which numbers it tells.
     ///
     /// # Errors
-    /// As [`External::count`].
-    pub fn try_out(&self, target: &Target) -> Result<Statistics, ExternalError> {
+    /// If there is no executable of the target, or the command fails or tells no numbers.
+    pub fn try_out(&self, target: &Target) -> Result<Statistics, SimulatorError> {
         let object = Compiler::new(target)?.compile_text("nothing", NOTHING)?;
         let by_hand = BuiltKernel::by_hand(object, vec![]);
         let nothing = BuiltKernel {
@@ -140,10 +109,10 @@ impl External {
             },
             ..by_hand
         };
-        self.count(target, &nothing)
+        self.count_kernel(target, &nothing)
     }
 
-    fn run(&self, executable: &Path, out: &Path) -> Result<Statistics, ExternalError> {
+    fn run(&self, executable: &Path, out: &Path) -> Result<Statistics, SimulatorError> {
         let [executable, out_text] = [executable, out].map(|p| p.display().to_string());
         let word = |w: &str| {
             w.replace(EXECUTABLE, &executable)
@@ -153,24 +122,30 @@ impl External {
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
         let printed = output(command, self.limit).map_err(|e| match e {
-            EmulatorError::Missing { program, error } => ExternalError::Missing { program, error },
-            EmulatorError::TimedOut(limit) => ExternalError::TimedOut(limit),
-            EmulatorError::Failed { status, stderr } => ExternalError::Failed { status, stderr },
-            other => ExternalError::Ran(other),
+            EmulatorError::Missing { program, error } => SimulatorError::Missing { program, error },
+            EmulatorError::TimedOut(limit) => SimulatorError::TimedOut(limit),
+            EmulatorError::Failed { status, stderr } => SimulatorError::Failed { status, stderr },
+            other => SimulatorError::Ran(other),
         })?;
         let (from, text) = match self.command.contains(FOLDER) {
             true => {
                 let stats = fs::read_to_string(out.join(STATS));
-                (STATS, stats.map_err(ExternalError::NoStats)?)
+                (STATS, stats.map_err(SimulatorError::NoStats)?)
             }
             false => ("its output", String::from_utf8_lossy(&printed).into_owned()),
         };
         let numbers = numbers(&text);
         if numbers.is_empty() {
             let text = shown(&text);
-            return Err(ExternalError::NoNumbers { from, text });
+            return Err(SimulatorError::NoNumbers { from, text });
         }
         Ok(Statistics::of_named(&self.command, numbers))
+    }
+}
+
+impl Simulator for External {
+    fn count(&self, kernel: Simulated<'_>) -> Result<Statistics, SimulatorError> {
+        self.count_kernel(kernel.target, kernel.built)
     }
 }
 
@@ -181,23 +156,11 @@ fn shown(text: &str) -> String {
 }
 
 /// What a simulator that failed said.
-fn said(stderr: &str) -> String {
+pub(crate) fn said(stderr: &str) -> String {
     match shown(stderr).as_str() {
         "" => "and wrote no error".into(),
         said => format!("and wrote: {said}"),
     }
-}
-
-/// An executable of a kernel, in a folder.
-pub(crate) fn written(
-    folder: &Path,
-    target: &Target,
-    kernel: &BuiltKernel,
-) -> Result<PathBuf, ExternalError> {
-    let executable = folder.join("kernel");
-    fs::write(&executable, Runner::new(target)?.executable(kernel, 1)?)?;
-    fs::set_permissions(&executable, Permissions::from_mode(0o700))?;
-    Ok(executable)
 }
 
 /// The lines of a name and a number. Of gem5's lines the first dump counts, what follows a `#` is for people, and the
@@ -221,7 +184,7 @@ fn number(line: &str) -> Option<(String, f64)> {
 mod tests {
     use super::*;
 
-    fn ran(command: &str, limit: Duration) -> Result<Statistics, ExternalError> {
+    fn ran(command: &str, limit: Duration) -> Result<Statistics, SimulatorError> {
         let folder = TempDir::new().unwrap();
         let external = External::new(command, limit)?;
         external.run(Path::new("kernel"), folder.path())

@@ -5,10 +5,8 @@
 
 use crate::cache::CacheSetting;
 use crate::emulator::Emulator;
-use crate::external::ExternalError;
+use crate::simulator::{Simulated, Simulator, SimulatorError, written};
 use crate::statistics::Statistics;
-use ir::Target;
-use runtime::BuiltKernel;
 use serde::{Deserialize, Serialize};
 use std::env::current_exe;
 use std::path::PathBuf;
@@ -35,21 +33,22 @@ impl Plugin {
         let path = paths.into_iter().find(|p| p.is_file())?;
         Some(Plugin { path, limit })
     }
+}
 
-    /// What one call of a kernel of one thread does, with empty caches at its begin.
-    ///
-    /// # Errors
-    /// If there is no executable of the kernel, or QEMU does not run it in time.
-    pub fn count(
-        &self,
-        target: &Target,
-        kernel: &BuiltKernel,
-        setting: &CacheSetting,
-    ) -> Result<Statistics, ExternalError> {
+/// QEMU with the plugin, for kernels of one thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Emulated<'a> {
+    pub plugin: &'a Plugin,
+    pub caches: &'a CacheSetting,
+}
+
+impl Simulator for Emulated<'_> {
+    fn count(&self, kernel: Simulated<'_>) -> Result<Statistics, SimulatorError> {
         let folder = TempDir::new()?;
-        let executable = crate::external::written(folder.path(), target, kernel)?;
-        let emulator = Emulator::find(target).map_err(ExternalError::Ran)?;
-        let counted = emulator.counts(&self.path, &executable, setting, self.limit);
-        counted.map_err(ExternalError::Ran)
+        let executable = written(folder.path(), kernel.target, kernel.built)?;
+        let emulator = Emulator::find(kernel.target).map_err(SimulatorError::Qemu)?;
+        let Plugin { path, limit } = self.plugin;
+        let counted = emulator.counts(path, &executable, self.caches, *limit);
+        counted.map_err(SimulatorError::Qemu)
     }
 }

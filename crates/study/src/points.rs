@@ -62,9 +62,9 @@ pub struct MeasuredPoint {
     pub predicted: BTreeMap<&'static str, f64>,
     /// What the code tells, where it was read.
     pub features: Option<Features>,
-    /// What the simulator counted, where it was asked to and could.
+    /// What the simulator counted, or why it counted nothing, where it was asked to.
     #[serde(skip)]
-    pub statistics: Option<Statistics>,
+    pub statistics: Option<std::result::Result<Statistics, String>>,
     #[serde(skip)]
     pub trace: String,
     #[serde(skip)]
@@ -247,7 +247,7 @@ impl Points<'_> {
                 Some(Read {
                     features,
                     statistics,
-                }) => (Some(features), statistics.and_then(std::result::Result::ok)),
+                }) => (Some(features), statistics),
                 None => (None, None),
             };
             let mut predicted = BTreeMap::new();

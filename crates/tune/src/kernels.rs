@@ -30,6 +30,8 @@ pub struct Origins<'a> {
     pub requirements: Requirements,
     /// The best that a store knows, if there is one.
     pub store: Option<&'a Store>,
+    /// The machine whose measurements count, by its name in the store; this one, if there is none.
+    pub machine: Option<&'a str>,
     /// Of tasks that the store knows nothing of: what a chooser finds better than the default by
     /// reading, if there is one.
     pub chooser: Option<&'a Chooser<'a>>,
@@ -52,6 +54,7 @@ impl<'a> Origins<'a> {
         Origins {
             requirements,
             store,
+            machine: None,
             chooser: None,
             count: 1,
             algorithms: &[],
@@ -59,6 +62,12 @@ impl<'a> Origins<'a> {
             stretches: &[],
             derive_at_load: false,
         }
+    }
+
+    /// The name in the store of the machine whose measurements count.
+    pub fn machine(&self, host: &Host) -> String {
+        let of_host = || host.machine.fingerprint();
+        self.machine.map_or_else(of_host, str::to_string)
     }
 }
 
@@ -97,14 +106,14 @@ pub fn kernels(
         algorithms,
         columns_bytes,
         stretches,
-        derive_at_load: _,
+        ..
     } = *from;
     check_alternatives(plan, target, requirements.allowed(), algorithms)?;
     let may_save = count > 1 && (algorithms.is_empty() || algorithms.iter().any(|a| a == IM2ROW));
     let room = if may_save { columns_bytes } else { 0 };
     let saved = keep_columns(plan, stretches, room);
     let plan = &*plan;
-    let fingerprint = host.machine.fingerprint();
+    let fingerprint = from.machine(host);
     let lookup = store.map(|s| Lookup::new(s, plan, target, &fingerprint, requirements));
     let known = match &lookup {
         Some(l) => l.best_in_model()?,

@@ -12,6 +12,7 @@
 mod algorithms;
 mod arguments;
 mod bindings;
+pub mod board;
 mod bound;
 pub mod calibration;
 pub mod ceiling;

@@ -121,7 +121,7 @@ pub fn compile_plan(
     let other_threads = match from.store.filter(|_| tuned == 0) {
         None => vec![],
         Some(store) => {
-            let machine = host.machine.fingerprint();
+            let machine = from.machine(host);
             Lookup::new(store, &plan, target, &machine, from.requirements).other_threads()?
         }
     };

@@ -1,6 +1,7 @@
 //! Candidates for a board that this program does not run on: executables with a script that times them there, and what
 //! the times say. The script runs over ssh, or whoever has the board runs it.
 
+use super::model_args::StoreArgs;
 use super::parse::{parse_count, parse_share};
 use super::signals;
 use super::ssh::{Board, BoardArgs};
@@ -16,7 +17,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use store::Store;
 use study::MeasuredPoint;
+use tune::board::{BoardTimes, ExportedTasks, store_times};
 use tune::chooser::{Scored, TaskScores};
 use tune::compile::Builders;
 use tune::{Error, Host, Result, Stop};
@@ -29,6 +32,11 @@ pub const STOPPING: &str = "stopping: what was measured is kept; a second Ctrl-C
 
 const CANDIDATES: &str = "candidates.jsonl";
 const TIMES: &str = "times.txt";
+/// What the candidates are of, for the store.
+const TASKS: &str = "tasks.json";
+
+/// The machine of times that somebody brought, unless it gets a name.
+const SOME_BOARD: &str = "board";
 
 /// Starts of each executable of a folder on a board.
 const ROUNDS: u32 = 3;
@@ -94,6 +102,8 @@ struct Exported {
     algorithm: String,
     score: f64,
     trace: String,
+    #[serde(default)]
+    code_hash: Option<String>,
 }
 
 /// A folder of executables.
@@ -101,7 +111,7 @@ pub struct Bundle<'a> {
     folder: &'a Path,
     target: &'a Target,
     runner: Runner,
-    tasks: usize,
+    tasks: ExportedTasks,
     exported: Vec<Exported>,
 }
 
@@ -132,7 +142,7 @@ impl<'a> Bundle<'a> {
             folder,
             target,
             runner,
-            tasks: 0,
+            tasks: ExportedTasks::of(target),
             exported: vec![],
         })
     }
@@ -154,7 +164,7 @@ impl<'a> Bundle<'a> {
                     Error::new(format!("{}: {e}", task.title()))
                         .help("tune this operator alone, or leave --export-to out")
                 })?;
-                let executable = format!("task{}-{}", self.tasks, rank + 1);
+                let executable = format!("task{}-{}", self.tasks.tasks.len(), rank + 1);
                 write(self.folder, &executable, &bytes)?;
                 self.exported.push(Exported {
                     executable,
@@ -162,19 +172,23 @@ impl<'a> Bundle<'a> {
                     algorithm: scored.candidate.algorithm.clone(),
                     score: scored.score,
                     trace: schedule::print(&scored.candidate.trace),
+                    code_hash: Some(format!("{:016x}", kernel.code_hash())),
                 });
             }
-            self.tasks += 1;
+            self.tasks.add(task);
         }
         Ok(())
     }
 
-    /// Writes the script and the list of candidates.
+    /// Writes the script, the list of candidates, and what they are of.
     ///
     /// # Errors
     /// If a file cannot be written.
     pub fn finish(self) -> Result<()> {
         write(self.folder, "time.sh", SCRIPT.as_bytes())?;
+        let path = self.folder.join(TASKS);
+        let tasks = serde_json::to_string(&self.tasks).expect("plain data");
+        fs::write(&path, tasks).map_err(fail(&path))?;
         let path = self.folder.join(CANDIDATES);
         let mut file = fs::File::create(&path).map_err(fail(&path))?;
         for e in &self.exported {
@@ -185,13 +199,18 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// Read the times of candidates that a board measured, and name the fastest of each task
+/// Read the times of candidates that a board measured, name the fastest of each task, and store them for `compile --machine`
 #[derive(clap::Args)]
 pub struct ImportArgs {
     /// The folder of `tune --export-to`. Without --board, it has the file times.txt that its script wrote on the board
     folder: PathBuf,
     #[command(flatten)]
     board: BoardArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The board's name in the store [default: that of --board, or else board]
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
     /// Candidates of each task that are listed, the fastest first
     #[arg(long, default_value_t = 5, value_parser = parse_count::<usize>)]
     top: usize,
@@ -207,6 +226,18 @@ struct Timed<'e> {
     of: &'e Exported,
     calls: usize,
     median_ns: u64,
+    #[serde(skip)]
+    ns: Vec<u64>,
+}
+
+/// Where times are stored, and how they are used.
+#[derive(Debug, Serialize)]
+struct Stored {
+    store: String,
+    machine: String,
+    records: usize,
+    /// The command that compiles with them.
+    compile: String,
 }
 
 pub fn import(a: &ImportArgs) -> Result<ExitCode> {
@@ -215,6 +246,9 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         fs::read_to_string(&path).map_err(fail(&path))
     };
     let exported = exported(&read(CANDIDATES)?)?;
+    let of = exported_tasks(&a.folder)?;
+    // A store that cannot be written is known before a board works for it.
+    let store = of.as_ref().map(|_| a.store.write()).transpose()?;
     let stop = Stop::default();
     let watched = signals::watch(stop.clone(), || eprintln!("{STOPPING}"))?;
     if let Some(board) = a.board.connect(&stop)? {
@@ -223,34 +257,99 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
     let lines = read(TIMES).map_err(|e| {
         e.help("run time.sh of the folder on the board and copy the times.txt that it writes into the folder, or give --board HOST")
     })?;
-    let mut times = times(&lines)?;
-    let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
-    for of in &exported {
-        if let Some(ns) = times.remove(of.executable.as_str()) {
-            let (calls, median_ns) = (ns.len(), median(ns));
-            let task = of.executable.split('-').next().unwrap_or_default();
-            tasks.entry(task).or_default().push(Timed {
-                of,
-                calls,
-                median_ns,
-            });
-        }
-    }
+    let mut tasks = by_task(&exported, times(&lines)?);
     if tasks.is_empty() {
         return Err(
             Error::new(format!("{TIMES} has no times of the candidates"))
                 .help("run time.sh on the board, and copy what it wrote"),
         );
     }
+    let stored = match (&store, &of) {
+        (Some(store), Some(of)) => Some(keep(a, store, of, tasks.values().flatten())?),
+        _ => None,
+    };
     for timed in tasks.values_mut() {
         timed.sort_by_key(|t| t.median_ns);
         timed.truncate(a.top);
     }
     match a.json {
-        true => super::print_json(&serde_json::json!({ "tasks": tasks }))?,
-        false => print(tasks.values())?,
+        true => super::print_json(&serde_json::json!({ "tasks": tasks, "stored": stored }))?,
+        false => print(tasks.values(), stored.as_ref())?,
     }
     Ok(watched.exit_code())
+}
+
+/// The candidates that have times, by the tasks in the names of their executables.
+fn by_task<'e>(
+    exported: &'e [Exported],
+    mut times: BTreeMap<&str, Vec<u64>>,
+) -> BTreeMap<&'e str, Vec<Timed<'e>>> {
+    let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
+    for of in exported {
+        if let Some(ns) = times.remove(of.executable.as_str()) {
+            let task = of.executable.split('-').next().unwrap_or_default();
+            tasks.entry(task).or_default().push(Timed {
+                of,
+                calls: ns.len(),
+                median_ns: median(ns.clone()),
+                ns,
+            });
+        }
+    }
+    tasks
+}
+
+/// What the candidates of a folder are of; none if an earlier program wrote the folder.
+fn exported_tasks(folder: &Path) -> Result<Option<ExportedTasks>> {
+    let path = folder.join(TASKS);
+    let text = match fs::read_to_string(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(fail(&path))?,
+    };
+    serde_json::from_str(&text).map(Some).map_err(|e| {
+        Error::new(format!("{} is damaged: {e}", path.display()))
+            .help("export the candidates again with `tune --export-to`")
+    })
+}
+
+/// Stores what a board measured.
+fn keep<'t>(
+    a: &ImportArgs,
+    store: &Store,
+    of: &ExportedTasks,
+    timed: impl Iterator<Item = &'t Timed<'t>>,
+) -> Result<Stored> {
+    let named = a.machine.as_deref().or(a.board.host());
+    let machine = named.unwrap_or(SOME_BOARD);
+    let times: Vec<BoardTimes<'_>> = timed
+        .filter_map(|t| {
+            let task = t.of.executable.strip_prefix("task")?.split('-').next()?;
+            Some(BoardTimes {
+                task: task.parse().ok()?,
+                algorithm: &t.of.algorithm,
+                trace: &t.of.trace,
+                code_hash: t.of.code_hash.as_deref(),
+                ns: &t.ns,
+            })
+        })
+        .collect();
+    let records = store_times(store, machine, of, &times)?;
+    let mut compile = "tunesmith compile MODEL".to_string();
+    for (flag, fact) in [("--target", "isa"), ("--tune-cpu", "tune_cpu")] {
+        if let Some(value) = of.fact(fact) {
+            compile += &format!(" {flag} {value}");
+        }
+    }
+    compile += &format!(" --threads {} --machine {machine}", of.target.threads);
+    if let Some(path) = &a.store.store {
+        compile += &format!(" --store {}", path.display());
+    }
+    Ok(Stored {
+        store: store.path().into(),
+        machine: machine.into(),
+        records,
+        compile,
+    })
 }
 
 /// Times all executables of a folder on a board, and writes their times there if there are any.
@@ -345,7 +444,10 @@ fn times(lines: &str) -> Result<BTreeMap<&str, Vec<u64>>> {
     Ok(times)
 }
 
-fn print<'t>(tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>) -> Result<()> {
+fn print<'t>(
+    tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>,
+    stored: Option<&Stored>,
+) -> Result<()> {
     let mut table = Table::new(&["task", "executable", "algorithm", "median ms", "calls"]);
     for timed in tasks {
         for t in timed {
@@ -358,7 +460,16 @@ fn print<'t>(tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>) -> Result<()> {
             ]);
         }
     }
-    table.print()
+    table.print()?;
+    super::print_line(&match stored {
+        Some(s) => format!(
+            "{} candidates are stored as times of the machine {}; `{}` takes the fastest",
+            s.records, s.machine, s.compile
+        ),
+        None => format!(
+            "nothing is stored: the folder has no {TASKS}; export the candidates again to have `compile` take the fastest"
+        ),
+    })
 }
 
 #[cfg(test)]

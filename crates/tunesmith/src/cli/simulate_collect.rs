@@ -2,7 +2,7 @@
 //! what a stopped run has measured is kept.
 
 use super::board;
-use super::model_args::check_runs_here;
+use super::model_args::{check_runs_here, say};
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
 use super::signals;
@@ -212,6 +212,19 @@ fn each_task(program: &Workload) -> impl Iterator<Item = Workload> {
     })
 }
 
+/// What was counted of a candidate.
+fn counted(p: &MeasuredPoint) -> Option<&Statistics> {
+    p.statistics.as_ref()?.as_ref().ok()
+}
+
+/// How many candidates of a task could not be simulated, and why the first one could not.
+fn unsimulated(t: &MeasuredTask) -> Option<(usize, &str)> {
+    let all = t.points.iter();
+    let mut reasons = all.filter_map(|p| p.statistics.as_ref()?.as_ref().err());
+    let first = reasons.next()?;
+    Some((1 + reasons.count(), first))
+}
+
 fn sample(
     task: &MeasuredTask,
     p: &MeasuredPoint,
@@ -228,7 +241,7 @@ fn sample(
         target: simulator.target.clone(),
         sketch: p.sketch.clone(),
         trace: p.trace.clone(),
-        statistics: p.statistics.clone()?,
+        statistics: counted(p)?.clone(),
         static_score: p.predicted.get(STATIC).copied(),
         time_ns: p.ns.map(|ns| ns as f64),
         simulation_ns: Some(p.read_ns as f64),
@@ -239,7 +252,7 @@ fn sample(
 /// The share of accesses that was walked, and the relative margin of the weighted count: medians of the candidates
 /// whose iterations were sampled.
 fn sampled(t: &MeasuredTask) -> [Option<f64>; 2] {
-    let all = t.points.iter().filter_map(|p| p.statistics.as_ref());
+    let all = t.points.iter().filter_map(counted);
     let of = |s: &Statistics| {
         let sampled = s.sampled.as_ref()?;
         let margin = sampled.margins.get(Simulator::WEIGHTED)?;
@@ -254,14 +267,15 @@ fn sampled(t: &MeasuredTask) -> [Option<f64>; 2] {
 
 fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
     let of = |t: &MeasuredTask| {
-        let simulated = t.points.iter().filter(|p| p.statistics.is_some()).count();
+        let simulated = t.points.iter().filter_map(counted).count();
         (t.points.len(), simulated, t.spread())
     };
     if a.json {
         let rows = all.iter().map(|t| {
             let (points, simulated, spread) = of(t);
             let [walked, margin] = sampled(t);
-            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "walked": walked, "margin": margin, "times": spread })
+            let unsimulated = unsimulated(t).map(|(n, why)| serde_json::json!({ "candidates": n, "first": why }));
+            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "unsimulated": unsimulated, "walked": walked, "margin": margin, "times": spread })
         });
         let tasks: Vec<serde_json::Value> = rows.collect();
         return super::print_json(&serde_json::json!({ "samples": a.out, "tasks": tasks }));
@@ -295,6 +309,15 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
         ]);
     }
     table.print()?;
+    for t in all {
+        if let Some((n, why)) = unsimulated(t) {
+            let points = t.points.len();
+            say(&format!(
+                "warning: {}: {n} of {points} candidates could not be simulated and have no samples; the first: {why}",
+                t.task
+            ));
+        }
+    }
     if all.iter().any(|t| sampled(t)[0].is_some()) {
         super::print_line(
             "walked: the share of accesses that was simulated. margin: half of the interval that holds the weighted count with 95%, as far as sampled iterations differ, over the count. Both are medians of candidates.",

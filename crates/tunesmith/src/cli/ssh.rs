@@ -76,6 +76,11 @@ impl Times {
 }
 
 impl BoardArgs {
+    /// The board's name for ssh.
+    pub fn host(&self) -> Option<&str> {
+        self.board.as_deref()
+    }
+
     pub fn is_given(&self) -> bool {
         self.board.is_some()
     }

@@ -4,6 +4,7 @@ use super::program::{OP, Sandbox, place, send, wait_for};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use store::{RecordQuery, Store};
 use tempfile::tempdir;
 use testkit::host::undisturbed;
 
@@ -210,4 +211,62 @@ fn a_folder_of_executables_is_timed_on_a_board() {
     assert!(is_removed(&log(&p)));
     // The times are there without the board.
     assert_eq!(p.json(&["simulate", "import", "exported"]), found);
+}
+
+#[test]
+fn compile_takes_what_a_board_found() {
+    let folder = tempdir().unwrap();
+    let p = with_boards(place(&folder));
+    let target = match cfg!(target_arch = "aarch64") {
+        true => "x86-avx2",
+        false => "riscv64-rvv",
+    };
+    let of = [OP, "--target", target, "--threads", "1"];
+    let read = ["--evaluate", "static", "--trials", "10"];
+    let to = ["--export-top", "4", "--export-to", "exported"];
+    let out = ["--out", "m.tsm"];
+    let report = p.json(&[&["tune"][..], &of, &read, &to, &out].concat());
+    let best = report["tasks"][0]["best"].as_array().unwrap().clone();
+    assert!(best.len() >= 3, "{report}");
+    // Stand-ins that run here: the second one is the fastest, and the last one fails.
+    for rank in 1..=best.len() {
+        let text = match rank {
+            2 => "echo 500; echo 510".to_string(),
+            r if r == best.len() => "exit 132".into(),
+            r => format!("echo {}", 600 + r),
+        };
+        let path = p.folder.join("exported").join(format!("task0-{rank}"));
+        fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    }
+    let import = ["simulate", "import", "exported"];
+    let board = ["--board", "user@b", "--cooldown", "0s"];
+    let found = p.json(&[&import[..], &board].concat());
+    let stored = &found["stored"];
+    assert_eq!(stored["records"], best.len() - 1, "{found}");
+    assert_eq!(stored["machine"], "user@b");
+    let schedule = |with: &[&str]| {
+        let made = p.json(&[&["compile"][..], &of, &out, with].concat());
+        let variants = runtime::Variants::load(&p.folder.join("m.tsm")).unwrap();
+        let schedule = variants.models()[0].kernels()[0].schedule.clone();
+        (made["tuned_tasks"].as_u64().unwrap(), schedule)
+    };
+    let winner = best[1]["trace"].as_str().unwrap().to_string();
+    assert_ne!(schedule(&[]).1, winner, "the test proves nothing");
+    assert_eq!(schedule(&["--machine", "user@b"]), (1, winner));
+    // What is printed is the command that does so.
+    let printed = p.ok(&[&import[..], &["--machine", "user@b"]].concat());
+    let said = format!("compile MODEL --target {target} --threads 1 --machine user@b");
+    assert!(printed.contains(&said), "{printed}");
+    let unknown = p.error(&[&["compile"][..], &of, &["--machine", "x"]].concat());
+    assert!(
+        unknown.contains("no such machine") && unknown.contains("user@b"),
+        "{unknown}"
+    );
+    // The same times again are no further records.
+    let stored = Store::open_to_read(p.file("data/tunesmith/tunesmith.sqlite"))
+        .and_then(|s| s.records_for(&RecordQuery::default()))
+        .unwrap();
+    let times: Vec<Option<u64>> = stored.iter().map(|r| r.outcome.median_ns()).collect();
+    assert_eq!(times.len(), best.len() - 1, "{times:?}");
+    assert_eq!(stored[0].machine, "user@b");
 }

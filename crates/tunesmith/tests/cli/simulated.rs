@@ -449,6 +449,23 @@ fn why_a_command_of_the_user_gives_no_score_is_said() {
         why.contains("exit status: 3") && why.contains("out of paper"),
         "{why}"
     );
+    // Samples that it does not count are missed by number, and the first reason.
+    std::fs::remove_file(p.file("tried")).unwrap();
+    let collect = ["simulate", "collect", OP, "--points", "2"];
+    let to = ["--out", "s.jsonl"];
+    let report = p.json(&[&collect[..], &with, &to].concat());
+    let failed = &report["tasks"][0]["unsimulated"];
+    assert_eq!(failed["candidates"], report["tasks"][0]["points"]);
+    assert!(
+        failed["first"].as_str().unwrap().contains("out of paper"),
+        "{report}"
+    );
+    std::fs::remove_file(p.file("tried")).unwrap();
+    let said = p.warnings(&[&collect[..], &with, &to].concat());
+    assert!(
+        said.contains("1 of 1 candidates") && said.contains("out of paper"),
+        "{said}"
+    );
 }
 
 /// Answers when it is tried out, and then never again.
