@@ -10,6 +10,7 @@ mod cholesky;
 mod climb;
 mod clusters;
 mod correlation;
+mod directions;
 mod embedded;
 mod gaussian_process;
 mod least_squares;
@@ -25,6 +26,7 @@ mod trees;
 
 pub use clusters::{Clusters, k_means};
 pub use correlation::{kendall, pearson, spearman, top_ratio, top_recall};
+pub use directions::Directions;
 pub use embedded::{EmbeddedNetwork, Mixed};
 pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings, Kernel};
 pub use least_squares::{Coefficients, non_negative_least_squares};

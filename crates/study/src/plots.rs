@@ -12,7 +12,7 @@ mod survey;
 pub use predictors::predicted_orders;
 pub use select::selections;
 pub use strategies::{MEASURED, REPLAYED, convergence};
-pub use survey::surveys;
+pub use survey::{Course, CoursePoint, courses, surveys};
 
 use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};

@@ -397,6 +397,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "cold-least",
+        kind: "count",
+        default: "0 with a network that was trained before, else 32",
+        doc: "With --filter cold: answers of a task's search that the filter waits for before it does anything",
+        source: "ADR 0041; Trimmer leaves it open",
+        affects_code: false,
+    },
+    Knob {
         name: "chance",
         kind: "share",
         default: "0.1",

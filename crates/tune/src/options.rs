@@ -74,6 +74,8 @@ pub struct Options {
     pub cold: Option<Arc<Trained>>,
     /// What it has dropped.
     pub cold_rule: ColdRule,
+    /// Answers of a search that it waits for; none for its own default.
+    pub cold_least: Option<usize>,
     /// Share of candidates that the filter `chance` drops.
     pub chance: f64,
     /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
@@ -180,6 +182,7 @@ impl Options {
             filters: vec![],
             cold: None,
             cold_rule: ColdRule::parse(knob("cold-rule").default).expect("the default is a rule"),
+            cold_least: None,
             chance: number(knob("chance")),
             audit: number(knob("audit")),
             seed: number(knob("seed")),
@@ -337,6 +340,7 @@ impl Options {
             audit,
             cold,
             cold_rule,
+            cold_least,
             learn_loops,
             learner,
             start_random,
@@ -383,6 +387,7 @@ impl Options {
             "audit": audit,
             "cold_trained": cold.is_some(),
             "cold_rule": cold_rule.to_string(),
+            "cold_least": cold_least,
             "learn_loops": learn_loops,
             "learner": learner.name(),
             "start_random": start_random,

@@ -2,6 +2,9 @@
 //!
 //! Candidates come in batches. What a rule drops costs only the looking and is asked for again, as in a run. When every recorded
 //! candidate was asked for, those that were dropped are measured in their order, so that every search reaches every goal.
+//!
+//! The rules are those of the filter `cold`, but not the filter itself. Each candidate is looked at once for all searches, and the
+//! control by chance draws from the same numbers. A filter would place every candidate anew in each of many searches.
 
 use super::table::{Row, Table};
 use super::{GOALS, Rule};
@@ -14,7 +17,7 @@ use tune::filter::{Cold, ColdRule, FRACTION, PASSES, Promise};
 use tune::{Error, Result};
 
 /// Candidates of a batch, as many as a run with one builder asks for at a time, and how often dropped ones are asked for again within it.
-const BATCH: usize = 2;
+pub(super) const BATCH: usize = 2;
 const AGAIN: usize = 3;
 
 /// What one search did.

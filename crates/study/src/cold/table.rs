@@ -1,5 +1,6 @@
 //! The recorded candidates of one task, and what a network that never saw the task says of them.
 
+use super::replay::BATCH;
 use search::{Point, Sketch, Space};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -52,15 +53,21 @@ fn table(group: &[&Example], trained: &Trained) -> Option<Table> {
         .iter()
         .zip(points)
         .filter(|(_, p)| seen.insert(p.clone()));
-    let (mut look_s, mut nearest_s) = (0.0, 0.0);
-    let rows = new.map(|(e, point)| {
-        let start = Instant::now();
-        let (at, predicted) = trained.look(&e.row);
-        look_s += start.elapsed().as_secs_f64();
-        let start = Instant::now();
-        let known = trained.known(&at);
-        nearest_s += start.elapsed().as_secs_f64();
-        Row {
+    let new: Vec<(&&Example, Point)> = new.collect();
+    let start = Instant::now();
+    let looks = new.iter().map(|(e, _)| trained.look(&e.row));
+    let (at, predicted): (Vec<Vec<f64>>, Vec<f64>) = looks.unzip();
+    let look_s = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    // As many at a time as the filter looks up.
+    let known = at.chunks(BATCH).flat_map(|at| trained.known(at));
+    let known: Vec<Known> = known.collect();
+    let nearest_s = start.elapsed().as_secs_f64();
+    let looked = at.into_iter().zip(predicted).zip(known);
+    let rows = new
+        .into_iter()
+        .zip(looked)
+        .map(|((e, point), ((at, predicted), known))| Row {
             point,
             known,
             at,
@@ -69,8 +76,7 @@ fn table(group: &[&Example], trained: &Trained) -> Option<Table> {
             bad: e.bad,
             seconds: e.cpu_s - e.search_s,
             ask_s: e.search_s,
-        }
-    });
+        });
     let rows: Vec<Row> = rows.collect();
     let n = rows.len() as f64;
     let least_ns = rows.iter().filter_map(|r| r.latency_ns).reduce(f64::min)?;

@@ -1,4 +1,4 @@
-//! The picture of replayed surveys: what each tuner reached by each epoch, and where it was suspended.
+//! The picture of surveys, replayed or of a run: what each tuner reached by each epoch, and where it was suspended.
 
 use super::strategies::COLORS;
 use super::{Area, Drawn, Fault, GREY, HEAD, INK, Page, font, page, ruled};
@@ -29,19 +29,84 @@ pub fn surveys(all: &[Surveyed]) -> Result<String> {
         return Err(Error::new("there is no survey to draw")
             .help("leave the picture out, or name fewer tuners"));
     }
-    let fail = |e: Fault| Error::new(format!("cannot draw the surveys: {e}"));
-    Ok(pages(&drawn).map_err(fail)?.unwrap_or_default())
+    let drawn: Vec<Course> = drawn.into_iter().map(Course::of).collect();
+    courses("Replayed surveys: x is suspended", &drawn)
 }
 
-fn pages(all: &[&Surveyed]) -> Page {
-    let tuners = &all[0].tuners;
-    let legend: Vec<(&str, RGBColor)> = tuners
-        .iter()
-        .enumerate()
-        .map(|(i, name)| (name.as_str(), COLORS[i]))
-        .collect();
+/// What tuners reached by epochs, as one chart.
+pub struct Course {
+    pub title: String,
+    /// Of the axes.
+    pub names: [&'static str; 2],
+    /// Least and greatest value that is drawn.
+    pub ends: [f64; 2],
+    /// The number of the first epoch.
+    pub first: usize,
+    pub tuners: Vec<String>,
+    /// Of each epoch each tuner.
+    pub epochs: Vec<Vec<CoursePoint>>,
+}
+
+/// What a tuner reached by the end of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CoursePoint {
+    pub value: Option<f64>,
+    /// Whether it had a batch in the epoch.
+    pub ran: bool,
+}
+
+impl Course {
+    fn of(s: &Surveyed) -> Course {
+        let costs = s.epochs.iter().flatten().filter_map(|r| r.cost);
+        let most = costs.fold(1.05, f64::max).min(MOST_COST);
+        let filters = s.filters.iter().map(|f| format!(" + {f}"));
+        let ended = s.ended.map_or(String::new(), |e| format!(": ended by {e}"));
+        let point = |r: &Reached| CoursePoint {
+            value: r.cost,
+            ran: r.ran,
+        };
+        let epochs = s.epochs.iter().map(|e| e.iter().map(point).collect());
+        Course {
+            title: format!("{}{}{ended}", s.tables, filters.collect::<String>()),
+            names: ["batch", "least cost / optimum"],
+            ends: [1.0, most],
+            first: 1,
+            tuners: s.tuners.clone(),
+            epochs: epochs.collect(),
+        }
+    }
+
+    /// The epochs in a row in which a tuner ran: the first of each, and the one after the last.
+    fn stretches(&self, tuner: usize) -> Vec<(usize, usize)> {
+        let mut found: Vec<(usize, usize)> = Vec::new();
+        for (epoch, reached) in self.epochs.iter().enumerate() {
+            match found.last_mut() {
+                _ if !reached[tuner].ran => {}
+                Some((_, to)) if *to == epoch => *to += 1,
+                _ => found.push((epoch, epoch + 1)),
+            }
+        }
+        found
+    }
+}
+
+/// Charts below each other, of the same tuners: lines of tuners while they run, and a cross where one is suspended.
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn courses(title: &str, all: &[Course]) -> Result<String> {
+    let fail = |e: Fault| Error::new(format!("cannot draw the surveys: {e}"));
+    Ok(pages(title, all).map_err(fail)?.unwrap_or_default())
+}
+
+fn pages(title: &str, all: &[Course]) -> Page {
+    let Some(first) = all.first() else {
+        return Ok(None);
+    };
+    let names = first.tuners.iter().map(String::as_str);
+    let legend: Vec<(&str, RGBColor)> = names.zip(COLORS.into_iter().cycle()).collect();
     let size = (WIDE, HEAD + HIGH * all.len() as u32);
-    page(size, "Replayed surveys: x is suspended", &legend, |area| {
+    page(size, title, &legend, |area| {
         for (one, area) in all.iter().zip(area.split_evenly((all.len(), 1))) {
             chart(&area, one)?;
         }
@@ -49,62 +114,41 @@ fn pages(all: &[&Surveyed]) -> Page {
     })
 }
 
-fn chart(area: &Area<'_>, s: &Surveyed) -> Drawn {
-    let costs = s.epochs.iter().flatten().filter_map(|r| r.cost);
-    let most = costs.fold(1.05, f64::max).min(MOST_COST);
-    let last = s.epochs.len() as f64;
+fn chart(area: &Area<'_>, c: &Course) -> Drawn {
+    let [least, most] = c.ends;
+    let (first, last) = (c.first as f64, (c.first + c.epochs.len()) as f64);
     let mut chart = ChartBuilder::on(area)
         .margin_left(8)
         .margin_right(24)
         .margin_top(20)
         .x_label_area_size(40)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.5..last + 0.5, 1.0..most)?;
+        .build_cartesian_2d(first - 0.5..last - 0.5, least..most)?;
     ruled(&mut chart.configure_mesh())
         .disable_x_mesh()
         .label_style(("sans-serif", 12).into_font().color(&INK))
-        .x_desc("batch")
-        .y_desc("least cost / optimum")
+        .x_desc(c.names[0])
+        .y_desc(c.names[1])
         .y_label_formatter(&|v| format!("{v:.2}"))
         .draw()?;
-    let chain = s
-        .filters
-        .iter()
-        .map(|f| format!(" + {f}"))
-        .collect::<String>();
-    let ended = s.ended.map_or(String::new(), |e| format!(": ended by {e}"));
-    let title = format!("{}{chain}{ended}", s.tables);
     area.draw(&Text::new(
-        title,
+        c.title.clone(),
         (72, 12),
         font(12, HPos::Left, VPos::Center),
     ))?;
-    let at = |epoch: usize, r: &Reached| Some(((epoch + 1) as f64, r.cost?.min(most)));
-    for (tuner, color) in (0..s.tuners.len()).zip(COLORS) {
-        let of = |epoch: usize| &s.epochs[epoch][tuner];
-        for (from, to) in stretches(s, tuner) {
+    let at = |epoch: usize, p: &CoursePoint| Some(((epoch + c.first) as f64, p.value?.min(most)));
+    for (tuner, color) in (0..c.tuners.len()).zip(COLORS.into_iter().cycle()) {
+        let of = |epoch: usize| &c.epochs[epoch][tuner];
+        for (from, to) in c.stretches(tuner) {
             let line: Vec<(f64, f64)> = (from..to).filter_map(|e| at(e, of(e))).collect();
-            if let (Some(end), true) = (line.last().copied(), to < s.epochs.len()) {
+            if let (Some(end), true) = (line.last().copied(), to < c.epochs.len()) {
                 chart.draw_series([Cross::new(end, CROSS, color.stroke_width(2))])?;
             }
             chart.draw_series([PathElement::new(line, color.stroke_width(2))])?;
         }
-        let all = (0..s.epochs.len()).filter_map(|e| at(e, of(e)));
+        let all = (0..c.epochs.len()).filter_map(|e| at(e, of(e)));
         let all: Vec<(f64, f64)> = all.collect();
         chart.draw_series([PathElement::new(all, GREY.mix(0.4).stroke_width(1))])?;
     }
     Ok(())
-}
-
-/// The epochs in a row in which a tuner ran: the first of each, and the one after the last.
-pub(super) fn stretches(s: &Surveyed, tuner: usize) -> Vec<(usize, usize)> {
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    for (epoch, reached) in s.epochs.iter().enumerate() {
-        match found.last_mut() {
-            _ if !reached[tuner].ran => {}
-            Some((_, to)) if *to == epoch => *to += 1,
-            _ => found.push((epoch, epoch + 1)),
-        }
-    }
-    found
 }

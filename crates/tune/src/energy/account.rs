@@ -207,6 +207,11 @@ impl Account {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
+    /// What was used until now by something that has no candidates.
+    pub fn spent(&self) -> Energy {
+        self.energy(&KnownCpu::default())
+    }
+
     /// What was used until now.
     pub(super) fn energy(&self, known: &KnownCpu) -> Energy {
         let mut state = locked(&self.shared);

@@ -49,6 +49,8 @@ pub struct Cold {
     trained: Option<(Arc<Trained>, Arc<Facts>)>,
     /// What such a network has dropped.
     rule: ColdRule,
+    /// Told candidates before it does anything.
+    least: usize,
     /// How many told candidates the next network waits for, and how many networks were due before.
     next: usize,
     due: i32,
@@ -160,13 +162,13 @@ impl Columns {
 
 impl Known {
     /// Learns from told candidates; none if too few of them have a cost.
-    fn of(told: &[(Point, Option<f64>)], space: &Space, seed: u64) -> Option<Known> {
+    fn of(told: &[(Point, Option<f64>)], space: &Space, seed: u64, least: usize) -> Option<Known> {
         let columns = Columns::of(space);
         let timed = told
             .iter()
             .filter_map(|(p, cost)| Some((columns.row(p), (*cost)?.ln())));
         let (rows, costs): (Vec<Mixed>, Vec<f64>) = timed.unzip();
-        if rows.len() < LEAST_TOLD / 2 {
+        if rows.len() < least {
             return None;
         }
         let network = EmbeddedNetwork::trained(&rows, &columns.cardinalities, &costs, seed).ok()?;
@@ -214,17 +216,30 @@ impl Known {
         }
     }
 
-    /// What becomes of a candidate. One that is not looked at is kept.
-    fn judge(&self, p: &Point, space: &Space, looked: bool) -> Verdict {
-        let (why, score) = match self {
+    /// What becomes of candidates. One that is not looked at is kept.
+    fn judge(&self, candidates: &[(&Point, bool)], space: &Space) -> Vec<Verdict> {
+        let verdict = |(why, score): (Option<String>, f64)| {
+            why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
+        };
+        match self {
             Known::Placed {
                 placing,
                 places,
                 least_bad,
             } => {
-                let (at, score) = placing.look(p, space);
-                let why = || bad_neighbours(placing, places, &at, *least_bad);
-                (looked.then(why).flatten(), score)
+                let place = |(p, looked): &(&Point, bool)| {
+                    let (at, score) = placing.look(p, space);
+                    (if *looked { at } else { vec![] }, score)
+                };
+                let (at, scores): (Vec<Vec<f64>>, Vec<f64>) = candidates.iter().map(place).unzip();
+                let before = match placing {
+                    Placing::Own { .. } => at.iter().map(|_| vec![]).collect(),
+                    Placing::Trained(trained, _) => trained.nearest(&at),
+                };
+                let whys = at.iter().zip(before).map(|(at, before)| {
+                    bad_neighbours(&nearest(at, places.iter(), before)?, *least_bad)
+                });
+                whys.zip(scores).map(verdict).collect()
             }
             Known::Predicted {
                 trained,
@@ -232,14 +247,16 @@ impl Known {
                 promise,
                 most,
             } => {
-                let (at, predicted) = trained.look(&row(facts, p, space));
-                let above = promise.above_fastest(&at, predicted);
-                let dropped = above.filter(|above| looked && above > most);
-                let why = |above| format!("predicted {above:.1} deviations above the fastest");
-                (dropped.map(why), above.unwrap_or(predicted))
+                let one = |(p, looked): &(&Point, bool)| {
+                    let (at, predicted) = trained.look(&row(facts, p, space));
+                    let above = promise.above_fastest(&at, predicted);
+                    let dropped = above.filter(|above| *looked && above > most);
+                    let why = |above| format!("predicted {above:.1} deviations above the fastest");
+                    verdict((dropped.map(why), above.unwrap_or(predicted)))
+                };
+                candidates.iter().map(one).collect()
             }
-        };
-        why.map_or(Verdict::Keep { score }, |why| Verdict::Drop { why })
+        }
     }
 }
 
@@ -263,14 +280,9 @@ fn best_of(pool: usize, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
     verdicts
 }
 
-/// The names of a candidate's nearest known ones, if at least so many of them are bad.
-fn bad_neighbours(placing: &Placing, places: &[Place], at: &[f64], least: usize) -> Option<String> {
-    let before: &[Place] = match placing {
-        Placing::Own { .. } => &[],
-        Placing::Trained(trained, _) => &trained.places,
-    };
-    let nearest = nearest(at, places.iter().chain(before))?;
-    (bad(&nearest) >= least).then(|| {
+/// The names of the bad ones of a candidate's nearest known ones, if at least so many are.
+fn bad_neighbours(nearest: &[(f64, &Place)], least: usize) -> Option<String> {
+    (bad(nearest) >= least).then(|| {
         let mut text = "like".to_string();
         for (likeness, place) in nearest.iter().filter(|(_, k)| k.bad) {
             // Writing to a text does not fail.
@@ -290,10 +302,11 @@ pub(crate) fn bad(nearest: &[(f64, &Place)]) -> usize {
     nearest.iter().filter(|(_, k)| k.bad).count()
 }
 
-/// The nearest places with their likeness; none if there are too few, or the own one is nowhere.
+/// The nearest places with their likeness, of known ones and the nearest ones of others; none if there are too few, or the own one is nowhere.
 pub(crate) fn nearest<'a>(
     own: &[f64],
     known: impl Iterator<Item = &'a Place>,
+    others: Vec<(f64, &'a Place)>,
 ) -> Option<Vec<(f64, &'a Place)>> {
     if own.is_empty() {
         return None;
@@ -301,10 +314,11 @@ pub(crate) fn nearest<'a>(
     let likeness = |at: &[f64]| own.iter().zip(at).map(|(a, b)| a * b).sum::<f64>();
     let known = known.filter(|k| !k.at.is_empty());
     let mut alike: Vec<(f64, &Place)> = known.map(|k| (likeness(&k.at), k)).collect();
+    alike.extend(others);
     if alike.len() < NEAREST {
         return None;
     }
-    alike.select_nth_unstable_by(NEAREST - 1, |a, b| b.0.total_cmp(&a.0));
+    alike.sort_by(|a, b| b.0.total_cmp(&a.0));
     alike.truncate(NEAREST);
     Some(alike)
 }
@@ -325,19 +339,26 @@ impl Cold {
     pub const LOOKS: f64 = 0.9;
 
     /// For the search of a task with a seed. With a network that was trained before, the filter works from the
-    /// first batch on, or from the first answers on, and the rule says what it drops.
+    /// first batch on, or from the first answers on, and the rule says what it drops. `least` answers are waited for, if it is given.
     pub fn new(
         task: &str,
         seed: u64,
         trained: Option<(Arc<Trained>, Arc<Facts>)>,
         rule: ColdRule,
+        least: Option<usize>,
     ) -> Cold {
+        let least = match trained {
+            Some(_) => least.unwrap_or(0),
+            // Nothing can be learnt from no answer.
+            None => least.unwrap_or(LEAST_TOLD).max(1),
+        };
         Cold {
             draws: Draws::new(Cold::NAME, task, seed),
             seed,
             told: vec![],
             network: None,
-            next: if trained.is_some() { 0 } else { LEAST_TOLD },
+            least,
+            next: least,
             trained,
             rule,
             due: 0,
@@ -369,7 +390,7 @@ impl Cold {
                 let placing = Placing::Trained(trained.clone(), facts.clone());
                 Known::placed(placing, told, space, least_bad)
             }
-            (None, _) => Known::of(told, space, self.seed),
+            (None, _) => Known::of(told, space, self.seed, self.least.min(LEAST_TOLD) / 2),
         };
         if let Some(made) = made {
             self.network = Some(made);
@@ -380,7 +401,7 @@ impl Cold {
     fn after(&self, known: usize) -> usize {
         match self.trained {
             Some(_) => after(known, LEAST_CORRECTED),
-            None => after(known, LEAST_TOLD),
+            None => after(known, self.least),
         }
     }
 
@@ -392,6 +413,11 @@ impl Cold {
             next = after(known, LEAST_CORRECTED);
         }
         known
+    }
+
+    /// Whether it waits for answers.
+    fn is_off(&self) -> bool {
+        self.network.is_none() && self.told.len() < self.next
     }
 
     /// How often a candidate is looked at.
@@ -416,20 +442,23 @@ impl Filter for Cold {
 
     fn pool(&self) -> usize {
         // Without a network of other tasks nothing is predicted.
-        self.trained.as_ref().map_or(1, |_| self.rule.pool())
+        match self.trained.is_some() && !self.is_off() {
+            true => self.rule.pool(),
+            false => 1,
+        }
     }
 
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         self.learn(context.space);
         let looks = self.looks();
-        let one = |t: &Trial| {
-            let looked = self.draws.picks(&t.point, looks);
-            let known = self.network.as_ref();
-            known.map_or(Verdict::Keep { score: 0.0 }, |k| {
-                k.judge(&t.point, context.space, looked)
-            })
+        let looked = |t: &'_ Trial| self.draws.picks(&t.point, looks);
+        let verdicts = match &self.network {
+            Some(known) => {
+                let candidates = trials.iter().map(|t| (&t.point, looked(t)));
+                known.judge(&candidates.collect::<Vec<_>>(), context.space)
+            }
+            None => vec![Verdict::Keep { score: 0.0 }; trials.len()],
         };
-        let verdicts = trials.iter().map(one).collect();
         best_of(self.pool(), verdicts)
     }
 
@@ -450,7 +479,7 @@ mod tests {
 
     /// Told all points of the table with an even second value: cold where the first value is odd.
     fn told(cost: impl Fn(u64) -> Option<f64>) -> Cold {
-        let mut filter = Cold::new("task", 3, None, ColdRule::NEIGHBOURS);
+        let mut filter = Cold::new("task", 3, None, ColdRule::NEIGHBOURS, None);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,
@@ -510,13 +539,41 @@ mod tests {
     }
 
     #[test]
+    fn it_waits_for_as_many_answers_as_it_is_told_to() {
+        let slow = |n: u64| if n % 2 == 1 { 50.0 } else { 1.0 };
+        let waits = |least: Option<usize>, answers: u64| {
+            let mut filter = Cold::new("task", 3, None, ColdRule::NEIGHBOURS, least);
+            let outcome = Outcome::Scored {
+                kind: "test".into(),
+                value: 0.0,
+            };
+            for n in 0..answers {
+                filter.tell(&Told {
+                    point: &trial(0, [n % 9, n / 9 * 2 % 8]).point,
+                    outcome: &outcome,
+                    cost: Some(slow(n % 9)),
+                });
+            }
+            dropped(&mut filter, 1);
+            filter.network.is_none()
+        };
+        assert_eq!([31, 32].map(|n| waits(None, n)), [true, false]);
+        assert_eq!([15, 16].map(|n| waits(Some(16), n)), [true, false]);
+        assert_eq!(
+            [33, 49, 50].map(|n| waits(Some(50), n)),
+            [true, true, false]
+        );
+        assert!(waits(Some(0), 0));
+    }
+
+    #[test]
     fn few_told_candidates_drop_nothing_and_every_network_looks_less_often() {
-        let mut filter = Cold::new("task", 1, None, ColdRule::NEIGHBOURS);
+        let mut filter = Cold::new("task", 1, None, ColdRule::NEIGHBOURS, None);
         assert_eq!(dropped(&mut filter, 1), 0);
         let looks = |due| {
             Cold {
                 due,
-                ..Cold::new("task", 1, None, ColdRule::NEIGHBOURS)
+                ..Cold::new("task", 1, None, ColdRule::NEIGHBOURS, None)
             }
             .looks()
         };

@@ -106,7 +106,9 @@ pub const FILTERS: [(&str, MakeFilter); 6] = [
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());
         let rule = options.cold_rule;
-        Ok(Box::new(Cold::new(&parts.key, parts.seed, trained, rule)))
+        let least = options.cold_least;
+        let cold = Cold::new(&parts.key, parts.seed, trained, rule, least);
+        Ok(Box::new(cold))
     }),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),

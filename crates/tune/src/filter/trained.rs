@@ -7,7 +7,7 @@
 use super::cold::{FRACTION, LEAST_BAD, NEAREST, PASSES, Place, bad, direction, nearest};
 use crate::error::{Error, Result};
 use crate::record;
-use learn::{LoadError, NamedNetwork, NamedRow};
+use learn::{Directions, LoadError, NamedNetwork, NamedRow};
 use search::{Label, label};
 use std::collections::{BTreeMap, HashMap};
 use store::{Arg, MEASURING, Outcome, Record, RecordQuery, SpentByStage, Store, TargetKey, Task};
@@ -220,7 +220,9 @@ impl Known {
 #[derive(Debug)]
 pub struct Trained {
     pub network: NamedNetwork,
-    pub places: Vec<Place>,
+    places: Vec<Place>,
+    /// Where these are.
+    directions: Directions,
 }
 
 impl Trained {
@@ -229,8 +231,10 @@ impl Trained {
         let mut trained = Trained {
             network,
             places: vec![],
+            directions: Directions::default(),
         };
         trained.places = known.iter().map(|e| trained.place(e)).collect();
+        trained.directions = Directions::of(trained.places.iter().map(|p| &p.at[..]));
         trained
     }
 
@@ -262,9 +266,12 @@ impl Trained {
         let mut own: Vec<Place> = Vec::new();
         let mut counts = Vec::new();
         for batch in search.chunks(BATCH) {
-            for e in batch {
-                let at = direction(self.network.place(&e.row));
-                let found = nearest(&at, own.iter().chain(&self.places));
+            let at = batch
+                .iter()
+                .map(|e| direction(self.network.place(&e.row)))
+                .collect::<Vec<_>>();
+            for (at, before) in at.iter().zip(self.nearest(&at)) {
+                let found = nearest(at, own.iter(), before);
                 counts.push(found.map_or(0, |found| bad(&found)));
             }
             let told = &search[..counts.len()];
@@ -284,15 +291,23 @@ impl Trained {
         (direction(place), predicted)
     }
 
-    /// The nearest ones of what the store knows.
-    pub fn known(&self, at: &[f64]) -> Known {
-        let found = nearest(at, self.places.iter()).unwrap_or_default();
-        Known(
-            found
-                .into_iter()
-                .map(|(likeness, p)| (likeness, p.bad))
-                .collect(),
-        )
+    /// The nearest ones, with their likeness, of what the store knows: of each of some places, which are looked up together because that is faster.
+    pub(crate) fn nearest(&self, at: &[Vec<f64>]) -> Vec<Vec<(f64, &Place)>> {
+        let at: Vec<&[f64]> = at.iter().map(Vec::as_slice).collect();
+        let place = |(likeness, at)| (likeness, &self.places[at]);
+        let found = self.directions.nearest(&at, NEAREST).into_iter();
+        found
+            .map(|found| found.into_iter().map(place).collect())
+            .collect()
+    }
+
+    /// Of each of some places the nearest ones of what the store knows.
+    pub fn known(&self, at: &[Vec<f64>]) -> Vec<Known> {
+        let bad = |found: Vec<(f64, &Place)>| found.into_iter().map(|(l, p)| (l, p.bad)).collect();
+        self.nearest(at)
+            .into_iter()
+            .map(|found| Known(bad(found)))
+            .collect()
     }
 
     fn place(&self, e: &Example) -> Place {
@@ -393,6 +408,7 @@ mod tests {
             3,
             Some((Arc::new(trained()), other)),
             ColdRule::NEIGHBOURS,
+            None,
         );
         let space = space();
         let mut dropped = |a: u64| {
@@ -412,9 +428,37 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_that_waits_asks_for_no_pool_and_keeps_all() {
+        let own = (Arc::new(trained()), Arc::new(facts(32)));
+        let mut filter = Cold::new("task", 3, Some(own), ColdRule::Best(4), Some(2));
+        let space = space();
+        let trials: Vec<_> = (0..8).map(|n| trial(n, [n, 0])).collect();
+        let kept = |filter: &mut Cold| {
+            let pool = filter.pool();
+            let verdicts = filter.judge(&context(&space), &trials);
+            let kept = verdicts
+                .iter()
+                .filter(|v| matches!(v, Verdict::Keep { .. }));
+            (pool, kept.count())
+        };
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: 0.0,
+        };
+        for expected in [(1, 8), (1, 8), (4, 2)] {
+            assert_eq!(kept(&mut filter), expected);
+            filter.tell(&search::Told {
+                point: &trial(0, [0, 1]).point,
+                outcome: &outcome,
+                cost: Some(1.0),
+            });
+        }
+    }
+
+    #[test]
     fn what_is_predicted_to_be_slower_than_the_fastest_answer_is_dropped() {
         let own = (Arc::new(trained()), Arc::new(facts(32)));
-        let mut filter = Cold::new("task", 3, Some(own), ColdRule::Above(1.0));
+        let mut filter = Cold::new("task", 3, Some(own), ColdRule::Above(1.0), None);
         let space = space();
         let outcome = Outcome::Scored {
             kind: "test".into(),

@@ -1,11 +1,13 @@
 //! `bench`: the latency distribution of a compiled model, or of a model that is compiled in memory.
 
 use super::bench_compare::{Feed, Rival};
+use super::bench_energy::InferenceEnergy;
 use super::bench_figures::{Figures, Summary, print};
 use super::bench_inputs::Inputs;
 use super::bench_instances::{Amount, at_once, timed, warm};
 use super::bench_online::{self, Measured};
 use super::compile::Written;
+use super::energy_args::MachineArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc};
 use super::model_args::{
@@ -20,12 +22,14 @@ use crate::compile::{compile_plan, join};
 use crate::explain::{Profile, profiles};
 use crate::online::{DecisionFile, decided};
 use crate::source::names_file;
+use measure::energy::MachineFile;
 use runtime::{CompiledModel, Model, Variants};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::ceiling::exchange_ns;
+use tune::energy::Account;
 use tune::kernels::Origins;
 use tune::latency::Latencies;
 use tune::machine::Machine;
@@ -87,6 +91,8 @@ pub struct Args {
     /// Also write one inference, step by step, for a viewer of traces such as ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -113,6 +119,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let inputs = Inputs::read(&a.inputs, &variants.models()[0])?;
     let key = a.sign.key()?;
     let mut files = [a.model.files(), a.sign.files(), a.store.files()?].concat();
+    files.extend(a.machine.files());
     files.extend(inputs.files().iter().chain(&a.decisions).cloned());
     let output = |path: &Option<PathBuf>, kind| {
         let new = |path: &PathBuf| Output::new(path, kind, files.clone());
@@ -123,6 +130,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         a,
         variants: Arc::new(variants),
         inputs,
+        machine: a.machine.read(&a.store, Machine::host().cpus)?,
     };
     let (mut summaries, mut left, mut steps) = (Vec::new(), None, String::new());
     let mut trace = Trace::default();
@@ -281,6 +289,7 @@ struct Bench<'a> {
     a: &'a Args,
     variants: Arc<Variants>,
     inputs: Inputs,
+    machine: MachineFile,
 }
 
 impl Bench<'_> {
@@ -305,19 +314,24 @@ impl Bench<'_> {
             return Ok((summary, left));
         }
         if a.streams > 1 {
-            let taken = at_once(a, compiled, &self.inputs)?;
+            let taken = at_once(a, compiled, &self.inputs, &self.machine)?;
             let samples_ns = taken.samples_ns.concat();
             let all = Figures::new(&Latencies { samples_ns }, taken.wall, batch);
             let mut summary = self.summary(at, all);
             let of = |samples_ns| Figures::in_turn(&Latencies { samples_ns }, batch);
+            summary.energy = Some(taken.energy);
             summary.streams = taken.samples_ns.into_iter().map(of).collect();
             return Ok((summary, None));
         }
         let mut model = warm(a, compiled, &self.inputs, [0, 1])?;
         if a.compare.is_none() {
+            let account = Account::new(self.machine.clone());
             let samples_ns = timed(&mut model, a.amount())?;
+            let energy = InferenceEnergy::of(&account.spent(), samples_ns.len());
             let figures = Figures::in_turn(&Latencies { samples_ns }, batch);
-            return Ok((self.summary(at, figures), None));
+            let mut summary = self.summary(at, figures);
+            summary.energy = Some(energy);
+            return Ok((summary, None));
         }
         let mut rival = self.rival(&mut model)?;
         let (own, compared) = rival.compared(&mut model, a.amount(), batch)?;
@@ -339,6 +353,7 @@ impl Bench<'_> {
             figures,
             streams: vec![],
             exchange_ns: exchange_ns(threads),
+            energy: None,
             online: None,
             compared: None,
             written: None,

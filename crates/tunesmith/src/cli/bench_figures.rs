@@ -1,6 +1,7 @@
 //! `bench`: what is said of latencies, as JSON, as lines, and as a table.
 
 use super::bench_compare::Compared;
+use super::bench_energy::InferenceEnergy;
 use super::bench_online::{self, OnlineSummary};
 use super::compile::Written;
 use super::table::{Table, counted, or_unknown};
@@ -62,7 +63,7 @@ impl Figures {
         format!("{} inferences/s{rows}", rate(self.inferences_per_s))
     }
 
-    fn cells(&self, rows: bool) -> Vec<String> {
+    fn cells(&self, rows: bool, joules: Option<String>) -> Vec<String> {
         let ms = |v: f64| format!("{v:.3}");
         let mut cells = vec![
             ms(self.median_ms),
@@ -73,6 +74,7 @@ impl Figures {
             rate(self.inferences_per_s),
         ];
         cells.extend(rows.then(|| self.rows_per_s.map_or("-".into(), rate)));
+        cells.extend(joules);
         cells.push(self.runs.to_string());
         cells
     }
@@ -106,6 +108,9 @@ pub struct Summary {
     pub streams: Vec<Figures>,
     /// How far apart the threads' CPUs were: `doctor` says what it means.
     pub exchange_ns: Option<f64>,
+    /// Of one inference of all streams; none where other things ran in turns with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<InferenceEnergy>,
     /// What choosing among alternatives brought, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub online: Option<OnlineSummary>,
@@ -141,6 +146,9 @@ pub fn print(all: &[Summary]) -> Result<()> {
         [one] if !several(one) => print_lines(one)?,
         all => print_table(all)?,
     }
+    if let Some(energy) = all.iter().find_map(|s| s.energy.as_ref()) {
+        super::print_text(&energy.notes(all.len() == 1))?;
+    }
     for s in all {
         if let Some(online) = &s.online {
             if all.len() > 1 {
@@ -172,6 +180,9 @@ fn print_table(all: &[Summary]) -> Result<()> {
     let rows = all.iter().any(|s| s.figures.rows_per_s.is_some());
     let mut header = vec!["", "median ms", "mean", "min", "p90", "p99", "inferences/s"];
     header.extend(rows.then_some("rows/s"));
+    let counted = all.iter().find_map(|s| s.energy.as_ref());
+    header.extend(counted.map(InferenceEnergy::heading));
+    let no_joules = counted.map(|_| "-".to_string());
     header.push("runs");
     let mut t = Table::new(&header).dispensable(&["mean", "runs", "min", "p90"]);
     for s in all {
@@ -182,14 +193,16 @@ fn print_table(all: &[Summary]) -> Result<()> {
             ("", n, _) => format!("{n} streams"),
             (sizes, n, _) => format!("{sizes} {n} streams"),
         };
-        t.row([vec![sizes], s.figures.cells(rows)].concat());
+        let joules = s.energy.as_ref().map(InferenceEnergy::cell);
+        let joules = joules.or_else(|| no_joules.clone());
+        t.row([vec![sizes], s.figures.cells(rows, joules)].concat());
         for (i, stream) in s.streams.iter().enumerate() {
             let name = format!("  stream {}", i + 1);
-            t.row([vec![name], stream.cells(rows)].concat());
+            t.row([vec![name], stream.cells(rows, no_joules.clone())].concat());
         }
         if let Some(c) = &s.compared {
             let name = format!("  {}", c.program);
-            t.row([vec![name], c.figures.cells(rows)].concat());
+            t.row([vec![name], c.figures.cells(rows, no_joules.clone())].concat());
         }
     }
     super::print_line(&format!("{}: {}", first.model, first.settings_text()))?;

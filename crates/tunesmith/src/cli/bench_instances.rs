@@ -1,12 +1,15 @@
 //! `bench`: inferences of one instance of a model, or of several at once.
 
 use super::bench::Args;
+use super::bench_energy::InferenceEnergy;
 use super::bench_inputs::Inputs;
+use measure::energy::MachineFile;
 use runtime::{CompiledModel, Model, RunError};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, RwLock};
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+use tune::energy::Account;
 use tune::{Error, Result};
 
 /// How many inferences are measured.
@@ -36,6 +39,7 @@ pub struct Taken {
     pub samples_ns: Vec<Vec<u64>>,
     /// From the first inference to the end of the last.
     pub wall: Duration,
+    pub energy: InferenceEnergy,
 }
 
 /// Runs inferences of one instance after the other, and gives the nanoseconds of each.
@@ -72,12 +76,17 @@ pub fn warm(
     Ok(model)
 }
 
-/// Measures instances that run at once, each driven by a thread of its own. Their inferences begin
+/// Measures instances that run at once on a machine, each driven by a thread of its own. Their inferences begin
 /// when all of them are warm.
 ///
 /// # Errors
 /// The first error of an instance, or if a thread cannot be started.
-pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Result<Taken> {
+pub fn at_once(
+    a: &Args,
+    compiled: &Arc<CompiledModel>,
+    inputs: &Inputs,
+    machine: &MachineFile,
+) -> Result<Taken> {
     // Every stream has a sender while it warms up, and loses it however that ends.
     let (warming, all_warm) = channel::<()>();
     let gate = RwLock::new(());
@@ -91,7 +100,7 @@ pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Resu
         Ok((begin, samples, Instant::now()))
     };
     let one = &one;
-    let ended = std::thread::scope(|s| -> Result<Vec<Result<_>>> {
+    let (ended, spent) = std::thread::scope(|s| -> Result<(Vec<Result<_>>, _)> {
         let closed = gate.write();
         let start = |at: usize| {
             let warming = warming.clone();
@@ -102,6 +111,7 @@ pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Resu
         drop(warming);
         // Nothing is sent: it ends when the last sender is gone.
         _ = all_warm.recv();
+        let account = Account::new(machine.clone());
         drop(closed);
         let started = started.map_err(|e| {
             Error::new(format!("cannot start a thread for a stream: {e}"))
@@ -111,7 +121,8 @@ pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Resu
             Ok(ended) => ended,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        Ok(started.into_iter().map(join).collect())
+        let ended = started.into_iter().map(join).collect();
+        Ok((ended, account.spent()))
     })?;
     let all = ended.into_iter().collect::<Result<Vec<_>>>()?;
     let begin = all.iter().map(|(begin, ..)| *begin).min();
@@ -119,7 +130,9 @@ pub fn at_once(a: &Args, compiled: &Arc<CompiledModel>, inputs: &Inputs) -> Resu
     let (begin, end) = begin
         .zip(end)
         .ok_or_else(|| Error::new("there is no stream to measure"))?;
+    let runs = all.iter().map(|(_, samples, _)| samples.len()).sum();
     Ok(Taken {
+        energy: InferenceEnergy::of(&spent, runs),
         samples_ns: all.into_iter().map(|(_, samples, _)| samples).collect(),
         wall: end - begin,
     })

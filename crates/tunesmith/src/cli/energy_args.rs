@@ -17,6 +17,13 @@ pub struct EnergyArgs {
     #[arg(long, value_name = "AMOUNT", help = doc("cost"), value_parser = parse_amount,
         conflicts_with_all = ["time", "trials"])]
     cost: Option<f64>,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+/// What a machine draws and costs.
+#[derive(clap::Args)]
+pub struct MachineArgs {
     #[arg(long, value_name = "FILE", help = with_default("machine-file"))]
     machine_file: Option<PathBuf>,
 }
@@ -24,7 +31,7 @@ pub struct EnergyArgs {
 /// The longest time that money can buy: clocks could not add a longer one.
 const LONGEST_S: f64 = 365.0 * 24.0 * 3600.0;
 
-impl EnergyArgs {
+impl MachineArgs {
     /// The files that the flags name.
     pub fn files(&self) -> Vec<PathBuf> {
         self.machine_file.iter().cloned().collect()
@@ -34,14 +41,18 @@ impl EnergyArgs {
     ///
     /// # Errors
     /// If the file that the flag names is not there, or one is no such file.
-    pub fn machine_file(&self, store: &StoreArgs, cpus: usize) -> Result<MachineFile> {
-        let beside = store.path()?.with_file_name("machine.json");
-        let path = self.machine_file.as_deref().unwrap_or(&beside);
+    pub fn read(&self, store: &StoreArgs, cpus: usize) -> Result<MachineFile> {
+        let path = match (&self.machine_file, store.path()) {
+            (Some(named), _) => named.clone(),
+            (None, Ok(store)) => store.with_file_name("machine.json"),
+            // Who has no store has no file beside it.
+            (None, Err(_)) => return Ok(MachineFile::usual(cpus)),
+        };
         let fail = |why: &dyn std::fmt::Display| {
             Error::new(format!("{}: {why}", path.display()))
                 .help("docs/howto/energy-and-money.md shows such a file")
         };
-        match std::fs::read_to_string(path) {
+        match std::fs::read_to_string(&path) {
             Ok(text) => MachineFile::parse(&text, cpus).map_err(|why| fail(&why)),
             Err(e) if self.machine_file.is_none() && is_missing(&e) => Ok(MachineFile::usual(cpus)),
             Err(e) => {
@@ -50,6 +61,22 @@ impl EnergyArgs {
                 Err(fail(&e))
             }
         }
+    }
+}
+
+impl EnergyArgs {
+    /// The files that the flags name.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.machine.files()
+    }
+
+    /// As [`MachineArgs::read`], for a command that needs a store.
+    ///
+    /// # Errors
+    /// If there is no place for a store, or as [`MachineArgs::read`].
+    pub fn machine_file(&self, store: &StoreArgs, cpus: usize) -> Result<MachineFile> {
+        store.path()?;
+        self.machine.read(store, cpus)
     }
 
     /// The budget that the flags give, if they give one. Money buys time.

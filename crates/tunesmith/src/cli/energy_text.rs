@@ -12,6 +12,9 @@ pub fn joules(j: f64) -> String {
         j if j >= 1e6 => format!("{:.3} MJ", j / 1e6),
         j if j >= 1e4 => format!("{:.1} kJ", j / 1e3),
         j if j >= 1e3 => format!("{:.2} kJ", j / 1e3),
+        j if j > 0.0 && j < 1e-4 => format!("{:.2} µJ", j * 1e6),
+        j if j > 0.0 && j < 0.1 => format!("{:.2} mJ", j * 1e3),
+        j if j > 0.0 && j < 1.0 => format!("{:.1} mJ", j * 1e3),
         j => format!("{j:.1} J"),
     }
 }
@@ -172,5 +175,7 @@ mod tests {
     fn joules_have_fitting_units() {
         let units = [3.21, 1234.0, 65_400.0, 7_890_000.0].map(joules);
         assert_eq!(units, ["3.2 J", "1.23 kJ", "65.4 kJ", "7.890 MJ"]);
+        let small = [0.0, 0.654, 0.0321, 0.000_012_3].map(joules);
+        assert_eq!(small, ["0.0 J", "654.0 mJ", "32.10 mJ", "12.30 µJ"]);
     }
 }

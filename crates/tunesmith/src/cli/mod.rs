@@ -5,6 +5,7 @@
 
 mod bench;
 mod bench_compare;
+mod bench_energy;
 mod bench_figures;
 mod bench_inputs;
 mod bench_instances;

@@ -95,6 +95,8 @@ pub struct Args {
     cold_network: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("cold-rule"), default_value = default("cold-rule"), value_parser = ColdRule::parse)]
     cold_rule: ColdRule,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "N", help = with_default("cold-least"))]
+    cold_least: Option<usize>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("chance"), default_value = default("chance"), value_parser = parse_share)]
     chance: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
@@ -244,6 +246,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.filters.clone_from(&a.filter);
     options.chance = a.chance;
     options.cold_rule = a.cold_rule;
+    options.cold_least = a.cold_least;
     options.audit = a.audit;
     options.seed = a.seed;
     options.rotate = a.rotate == "on";

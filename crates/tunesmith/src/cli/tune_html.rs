@@ -7,7 +7,8 @@ use super::table::{ms, times};
 use super::tune_report::{notes, result, task_gain};
 use crate::titles::short;
 use std::time::Duration;
-use tune::Report;
+use study::plots::{Course, CoursePoint, courses};
+use tune::{Report, Surveyed};
 
 /// Bars of a picture, at most.
 const BARS: usize = 25;
@@ -24,6 +25,38 @@ pub fn page(reports: &[&Report]) -> String {
     page.done()
 }
 
+/// The model, or each tuner's, by epoch; none without a survey.
+fn course(surveys: &[Surveyed], scores: bool) -> Option<Course> {
+    let last = surveys.iter().map(|s| s.epochs.len()).max()?;
+    // The time before any batch alone is no course.
+    if last < 2 {
+        return None;
+    }
+    let unit = if scores { 1.0 } else { 1e6 };
+    let point = |s: &Surveyed, epoch: usize| CoursePoint {
+        value: s.epochs.get(epoch).map(|e| e.cost / unit),
+        // It says whether the next epoch has a batch.
+        ran: epoch < s.epochs.len() && (epoch == 0 || s.epochs[epoch - 1].runs),
+    };
+    let epochs = (0..last).map(|e| surveys.iter().map(|s| point(s, e)).collect());
+    let epochs: Vec<Vec<CoursePoint>> = epochs.collect();
+    let values = || epochs.iter().flatten().filter_map(|p| p.value);
+    let (least, most) = (
+        values().fold(f64::INFINITY, f64::min),
+        values().fold(0.0, f64::max),
+    );
+    let room = ((most - least) * 0.08).max(most * 0.01);
+    let ended = surveys.iter().find_map(|s| s.epochs.last()?.ended.clone());
+    Some(Course {
+        title: ended.map_or(String::new(), |e| format!("ended by {e}")),
+        names: ["epoch", if scores { "score" } else { "ms" }],
+        ends: [least - room, most + room],
+        first: 0,
+        tuners: surveys.iter().map(|s| s.strategy.clone()).collect(),
+        epochs,
+    })
+}
+
 fn model(page: &mut Page, r: &Report) {
     page.lead(&result(r));
     for note in notes(r) {
@@ -37,6 +70,14 @@ fn model(page: &mut Page, r: &Report) {
         page.heading("Time of the model's kernels in the course of the search");
         page.picture(&steps(&curve, ["seconds since the command began", "ms"]));
         page.note("The scale does not begin at 0.");
+    }
+    if let Some(course) = course(&r.survey, r.scores.is_some()) {
+        // What cannot be drawn is in the notes, too.
+        if let Ok(picture) = courses("Survey: x is suspended", &[course]) {
+            page.heading("The model by epoch of the survey");
+            page.picture(&picture);
+            page.note("Epoch 0 is before any batch. The scale does not begin at 0.");
+        }
     }
     let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
     let titles = short(&titles);
@@ -131,4 +172,54 @@ fn failures_and_settings(page: &mut Page, r: &Report) {
     let rows = rows.into_iter();
     let rows = rows.map(|(name, value)| vec![name.to_string(), value]);
     page.table(&["setting", "value"], &rows.collect::<Vec<_>>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::SurveyEpoch;
+
+    fn surveyed(strategy: &str, epochs: &[(f64, bool)]) -> Surveyed {
+        let epoch = |(epoch, (ms, runs)): (usize, &(f64, bool))| SurveyEpoch {
+            epoch,
+            cost: ms * 1e6,
+            spent: 0.0,
+            unit: "s".into(),
+            rate: None,
+            runs: *runs,
+            queue: 1,
+            ended: None,
+            extra: Default::default(),
+        };
+        Surveyed {
+            strategy: strategy.into(),
+            trials: 0,
+            kernels_ms: 1.0,
+            epochs: epochs.iter().enumerate().map(epoch).collect(),
+        }
+    }
+
+    #[test]
+    fn a_suspension_is_a_cross_at_the_last_epoch_with_a_batch() {
+        let crosses = |runs: [bool; 3]| {
+            let one = surveyed("one", &[(5.0, true), (4.0, true), (3.0, true), (2.0, true)]);
+            let times = [5.0, 4.5, 4.5];
+            let mut other: Vec<(f64, bool)> = times.into_iter().zip(runs).collect();
+            other.push((4.5, false));
+            let course = course(&[one, surveyed("other", &other)], false).unwrap();
+            let ran: Vec<bool> = course.epochs.iter().map(|e| e[1].ran).collect();
+            assert_eq!(course.epochs[3][0].value, Some(2.0));
+            let svg = courses("title", &[course]).unwrap();
+            let lines = svg.matches("<line").count();
+            (ran, lines)
+        };
+        let (all, without) = crosses([true; 3]);
+        assert_eq!(all, [true; 4]);
+        let (some, with) = crosses([true, false, false]);
+        assert_eq!(some, [true, true, false, false]);
+        // A cross is two lines.
+        assert_eq!(with, without + 2);
+        assert!(course(&[surveyed("one", &[(5.0, true)])], false).is_none());
+        assert!(course(&[], false).is_none());
+    }
 }

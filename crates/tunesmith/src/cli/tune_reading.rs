@@ -76,7 +76,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 31] = [
+const MEASURING: [&str; 32] = [
     "energy",
     "cost",
     "machine-file",
@@ -88,6 +88,7 @@ const MEASURING: [&str; 31] = [
     "wanted",
     "cold-network",
     "cold-rule",
+    "cold-least",
     "chance",
     "audit",
     "overlap",

@@ -268,3 +268,49 @@ fn what_the_filter_cold_saves_is_replayed() {
     // One task of five is for figures, and there are two.
     assert!(p.error(&study).contains("tune more tasks"));
 }
+
+/// A machine whose power is the same whatever it does, so that joules are watts times seconds.
+#[test]
+fn an_inference_has_joules_by_the_machine_file() {
+    let folder = tempdir().unwrap();
+    let place = place(&folder);
+    let file = place.file("plug.json");
+    write(
+        &file,
+        r#"{"curves": [{"name": "plug", "watts": [[0, 100], [64, 100]]}]}"#,
+    )
+    .unwrap();
+    let bench = [
+        "bench",
+        OP,
+        "--defaults",
+        "--threads",
+        "1",
+        "--runs",
+        "50",
+        "--machine-file",
+        &file,
+    ];
+    let one = place.json(&bench);
+    let energy = &one["energy"];
+    let meters = energy["by"].as_array().unwrap();
+    if energy["estimated"] == true {
+        let names: Vec<&Value> = meters.iter().map(|m| &m["source"]).collect();
+        assert_eq!(names, ["plug", "flat"]);
+        let expected = 100.0 * one["mean_ms"].as_f64().unwrap() / 1e3;
+        for m in meters {
+            let joules = m["joules_per_inference"].as_f64().unwrap();
+            // Beginning and ending the count is counted, too.
+            let most = expected + 100.0 * 0.05 / 50.0;
+            assert!((expected..most).contains(&joules), "{joules} {expected}");
+            assert_eq!(m["idle_joules_per_inference"], m["joules_per_inference"]);
+        }
+        let text = place.ok(&bench);
+        assert!(text.contains("energy of an inference: "), "{text}");
+        assert!(text.contains("estimated under two curves of power (plug, flat)"));
+        let streams = place.ok(&[&bench[..], &["--streams", "2"]].concat());
+        assert!(streams.contains("energy (estimated)"), "{streams}");
+    } else {
+        assert_eq!(meters.len(), 1);
+    }
+}
