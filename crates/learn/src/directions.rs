@@ -6,8 +6,6 @@
 
 /// Vectors that are multiplied at once.
 const LANES: usize = 16;
-/// Looked-up vectors that are multiplied with these at once: as many sums as there are registers for.
-const AT_ONCE: usize = 2;
 /// Values of the blocks that stay in a cache of 256 KiB, in all.
 const TILE: usize = 32 * 1024;
 
@@ -81,10 +79,9 @@ impl Directions {
         let block = LANES * self.width.max(1);
         let per_tile = (TILE / block).max(1);
         for (tile, blocks) in self.blocks.chunks(per_tile * block).enumerate() {
-            let pairs = narrow.chunks(AT_ONCE).zip(bests.chunks_mut(AT_ONCE));
-            for (vectors, bests) in pairs {
+            for (vector, best) in narrow.iter().zip(&mut bests) {
                 for (n, values) in blocks.chunks(block).enumerate() {
-                    self.multiply((tile * per_tile + n) * LANES, values, vectors, bests);
+                    self.multiply((tile * per_tile + n) * LANES, values, vector, best);
                 }
             }
         }
@@ -95,40 +92,16 @@ impl Directions {
         all
     }
 
-    /// Multiplies a block, whose first vector has this number, with up to [`AT_ONCE`] others.
-    fn multiply(&self, first: usize, values: &[f32], vectors: &[Vec<f32>], bests: &mut [Best]) {
-        let mut sums = [[0f32; LANES]; AT_ONCE];
-        match vectors {
-            [a, b] => {
-                for ((column, a), b) in values.as_chunks::<LANES>().0.iter().zip(a).zip(b) {
-                    for lane in 0..LANES {
-                        sums[0][lane] += a * column[lane];
-                        sums[1][lane] += b * column[lane];
-                    }
-                }
-            }
-            rest => {
-                for (sums, a) in sums.iter_mut().zip(rest) {
-                    for (column, a) in values.as_chunks::<LANES>().0.iter().zip(a) {
-                        for lane in 0..LANES {
-                            sums[lane] += a * column[lane];
-                        }
-                    }
-                }
-            }
-        }
+    /// Multiplies a block, whose first vector has this number, with another vector.
+    fn multiply(&self, first: usize, values: &[f32], vector: &[f32], best: &mut Best) {
+        let sums = products(values, vector);
         let there = (self.all.len() - first).min(LANES);
-        for (sums, best) in sums.iter().zip(bests) {
-            let greatest = sums.iter().fold(f32::NEG_INFINITY, |a, b| match *b > a {
-                true => *b,
-                false => a,
-            });
-            if greatest >= best.limit {
-                for (lane, sum) in sums[..there].iter().enumerate() {
-                    if *sum >= best.limit {
-                        best.note(*sum, first + lane);
-                    }
-                }
+        if sums.iter().all(|sum| *sum < best.limit) {
+            return;
+        }
+        for (lane, sum) in sums[..there].iter().enumerate() {
+            if *sum >= best.limit {
+                best.note(*sum, first + lane);
             }
         }
     }
@@ -145,6 +118,21 @@ impl Directions {
         exact.truncate(best.most);
         exact
     }
+}
+
+/// The products of a block's vectors with another vector. A function of its own, whose result is in memory: else the compiler
+/// keeps each sum apart and uses no vector instructions.
+#[inline(never)]
+fn products(values: &[f32], vector: &[f32]) -> [f32; LANES] {
+    let mut sums = [0.0; LANES];
+    let columns = values.as_chunks::<LANES>().0;
+    for n in 0..columns.len().min(vector.len()) {
+        let (column, value) = (&columns[n], vector[n]);
+        for lane in 0..LANES {
+            sums[lane] += value * column[lane];
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
