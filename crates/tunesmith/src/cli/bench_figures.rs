@@ -4,7 +4,7 @@ use super::bench_compare::Compared;
 use super::bench_energy::InferenceEnergy;
 use super::bench_online::{self, OnlineSummary};
 use super::compile::Written;
-use super::table::{Table, counted, or_unknown};
+use super::table::{Table, counted, ms, or_unknown};
 use serde::Serialize;
 use std::time::Duration;
 use tune::Result;
@@ -49,10 +49,21 @@ impl Figures {
         Figures::new(l, wall, batch)
     }
 
+    fn milliseconds(&self) -> [String; 5] {
+        let all = [
+            self.median_ms,
+            self.mean_ms,
+            self.min_ms,
+            self.p90_ms,
+            self.p99_ms,
+        ];
+        all.map(|v| ms(Some(v)))
+    }
+
     fn latencies_text(&self) -> String {
+        let [median, mean, min, p90, p99] = self.milliseconds();
         format!(
-            "median {:.3} ms, mean {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms, 99th {:.3} ms",
-            self.median_ms, self.mean_ms, self.min_ms, self.p90_ms, self.p99_ms
+            "median {median} ms, mean {mean} ms, min {min} ms, 90th percentile {p90} ms, 99th {p99} ms"
         )
     }
 
@@ -64,15 +75,8 @@ impl Figures {
     }
 
     fn cells(&self, rows: bool, joules: Option<String>) -> Vec<String> {
-        let ms = |v: f64| format!("{v:.3}");
-        let mut cells = vec![
-            ms(self.median_ms),
-            ms(self.mean_ms),
-            ms(self.min_ms),
-            ms(self.p90_ms),
-            ms(self.p99_ms),
-            rate(self.inferences_per_s),
-        ];
+        let mut cells = self.milliseconds().to_vec();
+        cells.push(rate(self.inferences_per_s));
         cells.extend(rows.then(|| self.rows_per_s.map_or("-".into(), rate)));
         cells.extend(joules);
         cells.push(self.runs.to_string());
@@ -147,7 +151,9 @@ pub fn print(all: &[Summary]) -> Result<()> {
         all => print_table(all)?,
     }
     if let Some(energy) = all.iter().find_map(|s| s.energy.as_ref()) {
-        super::print_text(&energy.notes(all.len() == 1))?;
+        for line in energy.notes(all.len() == 1).lines() {
+            super::print_line(line)?;
+        }
     }
     for s in all {
         if let Some(online) = &s.online {
