@@ -69,13 +69,10 @@ fn main() {
 fn of_task(task: &Task, target: &Target, learner: Learner) -> [f64; 2] {
     let space = space(&task.program, target, Accuracy::Strict);
     let context = Context {
-        space: &space,
         program: Some(&task.program),
         target: Some(target),
-        known: &[],
-        columns: None,
         learner,
-        look_up_similar: &|| &[],
+        ..Context::of(&space)
     };
     let mut rng = Pcg64Mcg::seed_from_u64(1);
     let mut learned = Learned::new(1);

@@ -52,6 +52,19 @@ impl SimilarTask {
 }
 
 impl<'a> Context<'a> {
+    /// Of a space about which nothing else is known.
+    pub fn of(space: &'a Space) -> Context<'a> {
+        Context {
+            space,
+            program: None,
+            target: None,
+            known: &[],
+            columns: None,
+            learner: Learner::default(),
+            look_up_similar: &|| &[],
+        }
+    }
+
     /// What costs are predicted of; none where the space is that of a recorded table.
     pub fn subject(&self) -> Option<Subject<'a>> {
         Some(Subject {

@@ -28,15 +28,7 @@ fn run(
     trials: usize,
     cost: impl Fn(&Point) -> Option<f64>,
 ) -> (Vec<Point>, Vec<f64>) {
-    let context = Context {
-        space,
-        program: None,
-        target: None,
-        known: &[],
-        columns: None,
-        learner: search::Learner::default(),
-        look_up_similar: &|| &[],
-    };
+    let context = Context::of(space);
     let outcome = Outcome::Scored {
         kind: "test".into(),
         value: 0.0,
@@ -123,15 +115,7 @@ fn revised_costs_replace_those_that_were_told() {
 #[test]
 fn strategies_go_on_after_all_costs_moved() {
     let space = space(3, 4, 16);
-    let context = Context {
-        space: &space,
-        program: None,
-        target: None,
-        known: &[],
-        columns: None,
-        learner: search::Learner::default(),
-        look_up_similar: &|| &[],
-    };
+    let context = Context::of(&space);
     let outcome = Outcome::Scored {
         kind: "test".into(),
         value: 0.0,

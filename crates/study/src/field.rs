@@ -170,13 +170,9 @@ impl Field {
         let mut strategy =
             search::strategy(d.strategy, d.seed).expect("there is a strategy of that name");
         let context = Context {
-            space: &space,
             program: Some(&task.program),
             target: Some(target),
-            known: &[],
-            columns: None,
-            learner: search::Learner::default(),
-            look_up_similar: &|| &[],
+            ..Context::of(&space)
         };
         let at = |p: Point| {
             let candidate = space.candidate(&task.program, &p).ok()?;

@@ -284,7 +284,7 @@ impl Options {
 
     /// Refuses settings of models for strategies none of which has any.
     fn check_models(&self) -> Result<()> {
-        let fits = |name: &str| search::strategy(name, 0).is_some_and(|s| s.fits_models());
+        let fits = |name: &str| search::strategy(name, 0).is_some_and(|s| s.learned().is_some());
         let strategies = match self.tuners.is_empty() {
             true => std::slice::from_ref(&self.strategy),
             false => &self.tuners[..],

@@ -5,7 +5,7 @@
 use super::Strategy;
 use super::asked::Asked;
 use super::learned::Learned;
-use crate::context::{Context, Forecast, Told};
+use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -150,15 +150,7 @@ impl Strategy for Annealing {
         self.learned.revise(point, cost);
     }
 
-    fn forecasts(&self) -> &[Forecast] {
-        self.learned.forecasts()
-    }
-
-    fn fits_models(&self) -> bool {
-        true
-    }
-
-    fn reads_similar(&self) -> bool {
-        true
+    fn learned(&self) -> Option<&Learned> {
+        Some(&self.learned)
     }
 }

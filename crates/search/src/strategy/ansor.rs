@@ -11,7 +11,7 @@
 use super::Strategy;
 use super::asked::Asked;
 use super::learned::Learned;
-use crate::context::{Context, Forecast, Told};
+use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
@@ -215,16 +215,8 @@ impl Strategy for Ansor {
         self.learned.revise(point, cost);
     }
 
-    fn forecasts(&self) -> &[Forecast] {
-        self.learned.forecasts()
-    }
-
-    fn fits_models(&self) -> bool {
-        true
-    }
-
-    fn reads_similar(&self) -> bool {
-        true
+    fn learned(&self) -> Option<&Learned> {
+        Some(&self.learned)
     }
 }
 
@@ -233,18 +225,6 @@ mod tests {
     use super::*;
     use crate::space::Sketch;
     use store::Outcome;
-
-    fn context(space: &Space) -> Context<'_> {
-        Context {
-            space,
-            program: None,
-            target: None,
-            known: &[],
-            columns: None,
-            learner: crate::strategy::Learner::default(),
-            look_up_similar: &|| &[],
-        }
-    }
 
     fn decision(name: &str, kind: DecisionKind) -> Decision {
         let value = kind.value_at(0).unwrap();
@@ -331,7 +311,7 @@ mod tests {
             value: 0.0,
         };
         let mut ansor = Ansor::new(3);
-        let context = context(&space);
+        let context = Context::of(&space);
         let first = ansor.ask(&context, ROUND);
         for point in &first {
             ansor.tell(&Told {

@@ -254,15 +254,7 @@ mod tests {
         cost: impl Fn(&Point) -> f64,
     ) -> (EvolutionStrategies, f64) {
         let mut es = EvolutionStrategies::new(7);
-        let context = Context {
-            space,
-            program: None,
-            target: None,
-            known: &[],
-            columns: None,
-            learner: crate::strategy::Learner::default(),
-            look_up_similar: &|| &[],
-        };
+        let context = Context::of(space);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,

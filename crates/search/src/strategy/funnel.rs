@@ -10,7 +10,7 @@ use super::Strategy;
 use super::asked::Asked;
 use super::encoder::predicted;
 use super::learned::Learned;
-use crate::context::{Context, Forecast, Told};
+use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -210,16 +210,8 @@ impl Strategy for Funnel {
         self.learned.revise(point, cost);
     }
 
-    fn forecasts(&self) -> &[Forecast] {
-        self.learned.forecasts()
-    }
-
-    fn fits_models(&self) -> bool {
-        true
-    }
-
-    fn reads_similar(&self) -> bool {
-        true
+    fn learned(&self) -> Option<&Learned> {
+        Some(&self.learned)
     }
 }
 
@@ -229,18 +221,6 @@ mod tests {
     use crate::space::Sketch;
     use schedule::{Decision, DecisionKind};
     use store::Outcome;
-
-    fn context(space: &Space) -> Context<'_> {
-        Context {
-            space,
-            program: None,
-            target: None,
-            known: &[],
-            columns: None,
-            learner: crate::strategy::Learner::default(),
-            look_up_similar: &|| &[],
-        }
-    }
 
     fn space() -> Space {
         let decision = |i: usize| Decision {
@@ -269,11 +249,11 @@ mod tests {
     /// The least cost is that of the first answer.
     fn told(space: &Space) -> Funnel {
         let mut funnel = Funnel::new(3);
-        for p in funnel.ask(&context(space), 64) {
+        for p in funnel.ask(&Context::of(space), 64) {
             let sum: u64 = p.values.iter().sum();
             tell(&mut funnel, &p, 1.0 + sum as f64);
         }
-        assert!(funnel.learned.update(&context(space)));
+        assert!(funnel.learned.update(&Context::of(space)));
         funnel
     }
 
@@ -283,11 +263,11 @@ mod tests {
         let sure: HashSet<Point> = {
             let mut funnel = told(&space);
             funnel.stale = 0;
-            funnel.draft(&context(&space), 40).into_iter().collect()
+            funnel.draft(&Context::of(&space), 40).into_iter().collect()
         };
         let mut funnel = told(&space);
         assert!(funnel.stale >= STALE, "{}", funnel.stale);
-        let doubting = funnel.draft(&context(&space), 40);
+        let doubting = funnel.draft(&Context::of(&space), 40);
         let drafts = doubting.iter().filter(|p| sure.contains(p)).count();
         assert!((10..=30).contains(&drafts), "{drafts} of 40");
     }

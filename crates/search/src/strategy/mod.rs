@@ -54,20 +54,21 @@ pub trait Strategy {
     /// the strategy keeps that.
     fn revise(&mut self, point: &Point, cost: f64);
 
-    /// What its model said of points before they were measured; nothing of a strategy without a model.
-    fn forecasts(&self) -> &[Forecast] {
-        &[]
+    /// What models it fits to answers: by [`Context::learner`], and with [`Context::columns`] where these are; none of a
+    /// strategy that fits none.
+    fn learned(&self) -> Option<&Learned> {
+        None
     }
 
-    /// Whether it fits models to answers: by [`Context::learner`], and with [`Context::columns`] where these are.
-    fn fits_models(&self) -> bool {
-        false
+    /// What its model said of points before they were measured.
+    fn forecasts(&self) -> &[Forecast] {
+        self.learned().map_or(&[], Learned::forecasts)
     }
 
     /// Whether it looks at [`Context::similar`]. These are looked up before it is asked, as it may be asked on a thread
     /// of its own, where no store is.
     fn reads_similar(&self) -> bool {
-        false
+        self.learned().is_some()
     }
 }
 

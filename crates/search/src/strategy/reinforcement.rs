@@ -11,7 +11,7 @@ use super::Strategy;
 use super::asked::Asked;
 use super::learned::Learned;
 use super::places::{place, stepped, widest, width};
-use crate::context::{Context, Forecast, Told};
+use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use learn::{Activation, Perceptron, k_means};
 use rand::seq::SliceRandom;
@@ -202,16 +202,8 @@ impl Strategy for Reinforcement {
         self.learned.revise(point, cost);
     }
 
-    fn forecasts(&self) -> &[Forecast] {
-        self.learned.forecasts()
-    }
-
-    fn fits_models(&self) -> bool {
-        true
-    }
-
-    fn reads_similar(&self) -> bool {
-        true
+    fn learned(&self) -> Option<&Learned> {
+        Some(&self.learned)
     }
 }
 

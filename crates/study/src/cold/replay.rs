@@ -89,15 +89,7 @@ impl Search<'_> {
         let asked = match &mut self.asker {
             Asker::Order(order) => order.split_off(order.len() - n).into_iter().rev().collect(),
             Asker::Strategy(strategy) => {
-                let context = Context {
-                    space: &self.table.space,
-                    program: None,
-                    target: None,
-                    known: &[],
-                    columns: None,
-                    learner: search::Learner::default(),
-                    look_up_similar: &|| &[],
-                };
+                let context = Context::of(&self.table.space);
                 let mut left = self.left.clone();
                 let mut take = |p: &Point| {
                     let far = |row: &usize| difference(p, &self.table.rows[*row].point);

@@ -196,15 +196,7 @@ pub(crate) mod tests {
     }
 
     pub fn context(space: &Space) -> Context<'_> {
-        Context {
-            space,
-            program: None,
-            target: None,
-            known: &[],
-            columns: None,
-            learner: search::Learner::default(),
-            look_up_similar: &|| &[],
-        }
+        Context::of(space)
     }
 
     /// Of the search of a table.
