@@ -15,6 +15,8 @@ import tempfile
 from importlib.util import find_spec
 from typing import Callable, NamedTuple
 
+import tvm_target
+
 
 def onnxruntime_runner(path, threads, inputs):
     """Version, and a function that runs the model once and returns its outputs by name."""
@@ -229,8 +231,7 @@ def tvm_runner(path, threads, inputs):
 
     shapes = {name: list(value.shape) for name, value in inputs.items()}
     module = from_onnx(onnx.load(path), shape_dict=shapes, keep_params_in_input=False)
-    cpu = tvm.target.codegen.llvm_get_system_cpu()
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
+    target = tvm_target.host(threads)
     built = tvm.compile(module, target=target)
     machine = relax.VirtualMachine(built, tvm.cpu())
     values = [tvm.runtime.tensor(v) for v in inputs.values()]

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import arrays
+import tvm_target
 
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 300, 60
 LEAST_RUNS = 5
@@ -26,8 +27,7 @@ def tune(model, library, threads, trials, seed):
     from tvm.s_tir import meta_schedule
 
     begin = time.monotonic()
-    cpu = tvm.target.codegen.llvm_get_system_cpu()
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
+    target = tvm_target.host(threads)
     module = from_onnx(onnx.load(model), keep_params_in_input=False)
     # As compile_relax prepares it, so that it finds what was tuned.
     passes = [
