@@ -111,7 +111,7 @@ fn an_index_that_is_out_of_bounds_is_said() {
     let all = followed("op:gather(table=126,rows=200,cols=16)");
     assert!(!all.is_empty());
     for ran in all {
-        let buffer = "indices".to_string();
+        let buffer = "I".to_string();
         assert_eq!(ran, Err(NotFollowed::OutOfBounds { buffer }));
     }
     // With so few indices, none is outside.
