@@ -3,12 +3,13 @@
 //!
 //! A region is the body of a loop without its inner loops, or what is in no loop. Its iterations
 //! differ by the conditions that hold in them. Conditions on loop variables are tried for all
-//! values, or for a sample where there are too many; conditions on data are undecided.
+//! values, or for a sample where there are too many; conditions on data are undecided. Only what checks
+//! that an index of the data is inside its table is taken to hold.
 
 use crate::executions::{Executions, push_conjuncts, value};
-use ir::{Expr, ExprKind, UnaryOp, VarId};
+use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{AccessId, Code, FlatLoopId, Lane, Stmt, Store};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Points that are tried at most, and how many are where there are more.
 const MOST_POINTS: i64 = 1 << 16;
@@ -51,6 +52,8 @@ pub struct Region {
     /// Conditions around the loop.
     around: Vec<Expr>,
     conditions: Vec<Expr>,
+    /// Of these, the checks of indices.
+    checks: BTreeSet<usize>,
     pub items: Vec<Item>,
 }
 
@@ -173,7 +176,10 @@ impl Walk {
                     then,
                     otherwise,
                 } => {
-                    self.under(cond, |walk| walk.stmts(then));
+                    self.under(cond, |walk| {
+                        walk.note_checks(cond);
+                        walk.stmts(then);
+                    });
                     let not = Expr::unary(UnaryOp::Not, cond.clone());
                     self.under(&not, |walk| walk.stmts(otherwise));
                 }
@@ -202,6 +208,16 @@ impl Walk {
         push_conjuncts(condition, &mut parts);
         let parts = parts.into_iter();
         parts.map(|p| self.condition(p)).collect()
+    }
+
+    /// Notes which parts of a condition of the region check indices.
+    fn note_checks(&mut self, condition: &Expr) {
+        let mut parts = Vec::new();
+        push_conjuncts(condition, &mut parts);
+        for part in parts.into_iter().filter(checks_index) {
+            let part = self.condition(part);
+            self.region.checks.insert(part);
+        }
     }
 
     fn condition(&mut self, e: Expr) -> usize {
@@ -383,13 +399,24 @@ impl Region {
             if around.iter().any(|t| t.get(&at) == Some(false)) {
                 continue;
             }
-            let holds: Vec<Option<bool>> = conditions.iter().map(|t| t.get(&at)).collect();
+            let hold = conditions.iter().enumerate();
+            let hold = hold.map(|(i, t)| t.get(&at).or(self.checks.contains(&i).then_some(true)));
+            let holds: Vec<Option<bool>> = hold.collect();
             let mut ends = vars.iter().zip(&at);
             let last = ends.any(|((v, extent), at)| Some(*v) == own && at + 1 == *extent);
             *found.entry((holds, last)).or_insert(0.0) += 1.0;
         }
         found
     }
+}
+
+/// Whether a condition compares an integer of the data with a constant bound.
+fn checks_index(condition: &Expr) -> bool {
+    let ExprKind::Binary(BinaryOp::Lt | BinaryOp::Le, a, b) = condition.kind() else {
+        return false;
+    };
+    let constant = |e: &Expr| matches!(e.kind(), ExprKind::Int(..));
+    condition.loads() && (constant(a) || constant(b))
 }
 
 /// A condition for all values of its variables.

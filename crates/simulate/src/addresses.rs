@@ -4,6 +4,7 @@
 //! variables wherever that is so. Which accesses are made at all, and how often, is told by the machine code
 //! (see [`crate::own`]): a load that the code generator moved out of a loop is made once a run of that loop.
 
+mod contents;
 mod sampling;
 mod straight;
 mod terms;
@@ -13,34 +14,31 @@ mod tests;
 pub use sampling::EVENTS;
 
 use crate::cache::{Access, Caches, LINE};
-use ir::{Expr, ExprKind, VarId};
+use contents::Contents;
+use ir::{BinaryOp, Expr, ExprKind, VarId};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
+use std::sync::Arc;
 use straight::{OfLane, Straight};
 use terms::{Condition, Number, State, Sums};
+use thiserror::Error;
 
 /// Bytes of a page: buffers begin on pages.
 const PAGE: u64 = 4096;
 
-/// Why the addresses of a kernel are not known without its data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DependsOnData {
-    /// The buffer whose elements decide addresses or conditions.
-    pub buffer: String,
+/// Why a kernel's addresses are not followed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotFollowed {
+    /// Elements of this buffer decide addresses or conditions, and are not known before the kernel runs.
+    #[error("which addresses are accessed depends on what is in `{buffer}`")]
+    DependsOnData { buffer: String },
+    /// The kernel would fail.
+    #[error(
+        "an index in `{buffer}` is out of bounds, as simulated inputs hold whole numbers up to {}; take a larger shape",
+        crate::executable::PERIOD - 1
+    )]
+    OutOfBounds { buffer: String },
 }
-
-impl fmt::Display for DependsOnData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "which addresses are accessed depends on what is in `{}`",
-            self.buffer
-        )
-    }
-}
-
-impl std::error::Error for DependsOnData {}
 
 /// How the machine code makes an access of flat code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +72,8 @@ enum Node {
         then: Vec<Node>,
         otherwise: Vec<Node>,
     },
+    /// The kernel fails unless the condition holds, as an index in the buffer is out of bounds.
+    Check(Condition, Arc<str>),
     Touch(Touch),
     Lanes(Lanes),
 }
@@ -106,13 +106,14 @@ struct Lanes {
 impl Addresses {
     /// Of a kernel with its parameters at page boundaries, one after the other. Accesses that `made` does
     /// not name are left out.
-    pub fn of(code: &Code, made: &HashMap<AccessId, Made>) -> Result<Addresses, DependsOnData> {
+    pub fn of(code: &Code, made: &HashMap<AccessId, Made>) -> Result<Addresses, NotFollowed> {
         let mut compiler = Compiler {
             code,
             made,
             bases: bases(code),
             loops: vec![],
             extents: HashMap::new(),
+            contents: Contents::of(code),
             sums: Sums::new(code.vars.len()),
         };
         let mut nodes = compiler.stmts(&code.kernel)?;
@@ -125,11 +126,15 @@ impl Addresses {
     }
 
     /// Makes all accesses.
-    pub fn run(&self, caches: &mut Caches) {
+    ///
+    /// # Errors
+    /// If an index is out of bounds.
+    pub fn run(&self, caches: &mut Caches) -> Result<(), NotFollowed> {
         let mut state = State::new(&self.sums);
         for node in &self.nodes {
             node.run(&mut state, caches);
         }
+        state.ended()
     }
 }
 
@@ -175,11 +180,12 @@ struct Compiler<'a> {
     loops: Vec<(FlatLoopId, VarId)>,
     /// Of the variables of these loops.
     extents: HashMap<VarId, i64>,
+    contents: Contents<'a>,
     sums: Sums,
 }
 
 impl Compiler<'_> {
-    fn stmts(&mut self, stmts: &[Stmt]) -> Result<Vec<Node>, DependsOnData> {
+    fn stmts(&mut self, stmts: &[Stmt]) -> Result<Vec<Node>, NotFollowed> {
         let mut nodes = Vec::new();
         for s in stmts {
             match s {
@@ -210,7 +216,7 @@ impl Compiler<'_> {
                 } => {
                     let (then, otherwise) = (self.stmts(then)?, self.stmts(otherwise)?);
                     if !then.is_empty() || !otherwise.is_empty() {
-                        let cond = self.sums.condition(cond, self.code, &self.extents)?;
+                        let cond = self.choice(cond)?;
                         nodes.push(Node::If {
                             cond,
                             then,
@@ -219,14 +225,42 @@ impl Compiler<'_> {
                     }
                 }
                 Stmt::Store(s) => self.store(s, &mut nodes)?,
+                Stmt::Check { cond, .. } => nodes.extend(self.check(cond)),
                 // Hints move lines earlier than they are needed; the lines are the same.
-                Stmt::Check { .. } | Stmt::Prefetch { .. } => {}
+                Stmt::Prefetch { .. } => {}
             }
         }
         Ok(nodes)
     }
 
-    fn store(&mut self, s: &Store, nodes: &mut Vec<Node>) -> Result<(), DependsOnData> {
+    /// The condition of an `if`. What data decide in it must hold whatever they are: the analysis of the machine code
+    /// takes it to hold, and so do the counts of instructions.
+    fn choice(&mut self, cond: &Expr) -> Result<Condition, NotFollowed> {
+        if let ExprKind::Binary(BinaryOp::And, a, b) = cond.kind() {
+            return Ok(self.choice(a)?.and(self.choice(b)?));
+        }
+        if !cond.loads() {
+            return self.sums.condition(cond, &self.contents, &self.extents);
+        }
+        match self.contents.always(cond, true) {
+            true => Ok(Condition::default()),
+            false => Err(self.contents.decided_by(cond)),
+        }
+    }
+
+    /// None if the check never fails, or if nobody knows. Then the accesses that it guards are not followed either.
+    fn check(&mut self, cond: &Expr) -> Option<Node> {
+        if self.contents.always(cond, true) {
+            return None;
+        }
+        let condition = self
+            .sums
+            .condition(cond, &self.contents, &self.extents)
+            .ok()?;
+        Some(Node::Check(condition, self.contents.loaded(cond).into()))
+    }
+
+    fn store(&mut self, s: &Store, nodes: &mut Vec<Node>) -> Result<(), NotFollowed> {
         let mut ids = s.loads.iter();
         for e in [Some(&s.value), Some(&s.offset), s.mask.as_ref()]
             .into_iter()
@@ -246,7 +280,7 @@ impl Compiler<'_> {
         s: &Store,
         ids: &mut impl Iterator<Item = &'i AccessId>,
         nodes: &mut Vec<Node>,
-    ) -> Result<(), DependsOnData> {
+    ) -> Result<(), NotFollowed> {
         if !e.loads() {
             return Ok(());
         }
@@ -265,7 +299,7 @@ impl Compiler<'_> {
                 self.loads(b, s, ids, &mut otherwise)?;
                 if !then.is_empty() || !otherwise.is_empty() {
                     nodes.push(Node::If {
-                        cond: self.sums.condition(c, self.code, &self.extents)?,
+                        cond: self.sums.condition(c, &self.contents, &self.extents)?,
                         then,
                         otherwise,
                     });
@@ -288,7 +322,7 @@ impl Compiler<'_> {
         s: &Store,
         offset: &Expr,
         load: Option<&Expr>,
-    ) -> Result<Option<Node>, DependsOnData> {
+    ) -> Result<Option<Node>, NotFollowed> {
         let Some(made) = self.made.get(&id) else {
             return Ok(None);
         };
@@ -336,7 +370,7 @@ impl Compiler<'_> {
         };
         let at = self
             .sums
-            .number(&offset, (bytes, base), self.code, &self.extents)?;
+            .number(&offset, (bytes, base), &self.contents, &self.extents)?;
         Ok(Some(Node::Touch(Touch {
             at,
             distances,
@@ -354,20 +388,21 @@ impl Compiler<'_> {
         (base, bytes): (i64, i64),
         access: Access,
         only_at_first: Vec<usize>,
-    ) -> Result<Option<Node>, DependsOnData> {
+    ) -> Result<Option<Node>, NotFollowed> {
         let (var, lanes) = (lane.var.index(), i64::from(lane.lanes));
         let mut extents = self.extents.clone();
         extents.insert(lane.var, lanes);
         let at = self
             .sums
-            .number(offset, (bytes, base), self.code, &extents)?;
+            .number(offset, (bytes, base), &self.contents, &extents)?;
         let mask = mask
-            .map(|m| self.sums.condition(m, self.code, &extents))
+            .map(|m| self.sums.condition(m, &self.contents, &extents))
             .transpose()?;
-        let others = mask.as_ref().map_or(0, |m| m.others.len()) + at.parts.len();
+        let others = mask.as_ref().map_or(0, |m| m.others.len());
         let ranges = mask.iter().flat_map(|m| &m.ranges);
         let ranges = ranges.map(|r| OfLane::of(*r, var, &self.sums)).collect();
-        let linear = (others == 0).then(|| (ranges, self.sums.step(at.sum, var)));
+        let is_linear = others == 0 && !at.parts_change(var, &self.sums);
+        let linear = is_linear.then(|| (ranges, self.sums.step(at.sum, var)));
         Ok(Some(Node::Lanes(Lanes {
             at,
             var,
@@ -409,7 +444,7 @@ fn straighten(nodes: &mut [Node], sums: &Sums) {
                 straighten(then, sums);
                 straighten(otherwise, sums);
             }
-            Node::Touch(_) | Node::Lanes(_) => {}
+            Node::Check(..) | Node::Touch(_) | Node::Lanes(_) => {}
         }
     }
 }
@@ -419,6 +454,11 @@ impl Node {
         match self {
             Node::Touch(t) => t.run(state, caches),
             Node::Lanes(l) => l.run(state, caches),
+            Node::Check(cond, buffer) => {
+                if !cond.holds(state) {
+                    state.outside.get_or_insert_with(|| buffer.clone());
+                }
+            }
             Node::If {
                 cond,
                 then,
@@ -438,6 +478,9 @@ impl Node {
                 for i in 0..*extent {
                     state.set(*var, i);
                     body.iter().for_each(|n| n.run(state, caches));
+                    if state.outside.is_some() {
+                        break;
+                    }
                 }
                 state.set(*var, 0);
             }

@@ -28,29 +28,79 @@ const NOTHING: &str = "define i32 @kernel(ptr %context, ptr %arguments, ptr %wor
 }
 ";
 
-/// What gem5 calls the counts of [`Statistics`]. It counts the replacements of a cache without telling reads from writes, so these
-/// keep their names.
-const GEM5: [(&str, &str); 16] = [
-    ("system.cpu.commitStats0.numInsts", "instructions"),
-    ("system.cpu.commitStats0.numLoadInsts", "loads"),
-    ("system.cpu.commitStats0.numStoreInsts", "stores"),
-    ("system.cpu.fetchStats0.numBranches", "branches"),
-    ("system.cpu.dcache.ReadReq.hits::total", "l1d.read.hits"),
-    ("system.cpu.dcache.ReadReq.misses::total", "l1d.read.misses"),
-    ("system.cpu.dcache.WriteReq.hits::total", "l1d.write.hits"),
+/// What gem5 calls the counts of [`Statistics`]: the names of versions 23 and later first, then those of 20 to 22. Of the names that
+/// a file has, the first one counts, so a processor's own instructions come before those of the whole system. gem5 counts the
+/// replacements of a cache without telling reads from writes, so these keep their names.
+const GEM5: [(&str, &[&str]); 16] = [
     (
-        "system.cpu.dcache.WriteReq.misses::total",
-        "l1d.write.misses",
+        "instructions",
+        &[
+            "system.cpu.commitStats0.numInsts",
+            "system.cpu.exec_context.thread_0.numInsts",
+            "system.cpu.committedInsts",
+            "simInsts",
+            "sim_insts",
+        ],
     ),
-    ("system.cpu.icache.ReadReq.hits::total", "l1i.read.hits"),
-    ("system.cpu.icache.ReadReq.misses::total", "l1i.read.misses"),
-    ("system.l2.ReadSharedReq.hits::total", "l2.read.hits"),
-    ("system.l2.ReadSharedReq.misses::total", "l2.read.misses"),
-    ("system.l2.ReadExReq.hits::total", "l2.write.hits"),
-    ("system.l2.ReadExReq.misses::total", "l2.write.misses"),
-    ("system.l3.ReadSharedReq.hits::total", "l3.read.hits"),
-    ("system.l3.ReadSharedReq.misses::total", "l3.read.misses"),
+    (
+        "loads",
+        &[
+            "system.cpu.commitStats0.numLoadInsts",
+            "system.cpu.exec_context.thread_0.numLoadInsts",
+            "system.cpu.num_load_insts",
+            "system.cpu.commit.loads",
+        ],
+    ),
+    (
+        "stores",
+        &[
+            "system.cpu.commitStats0.numStoreInsts",
+            "system.cpu.exec_context.thread_0.numStoreInsts",
+            "system.cpu.num_store_insts",
+        ],
+    ),
+    (
+        "branches",
+        &[
+            "system.cpu.fetchStats0.numBranches",
+            "system.cpu.exec_context.thread_0.numBranches",
+            "system.cpu.Branches",
+            "system.cpu.commit.branches",
+        ],
+    ),
+    ("l1d.read.hits", &["system.cpu.dcache.ReadReq.hits::total"]),
+    (
+        "l1d.read.misses",
+        &["system.cpu.dcache.ReadReq.misses::total"],
+    ),
+    (
+        "l1d.write.hits",
+        &["system.cpu.dcache.WriteReq.hits::total"],
+    ),
+    (
+        "l1d.write.misses",
+        &["system.cpu.dcache.WriteReq.misses::total"],
+    ),
+    ("l1i.read.hits", &["system.cpu.icache.ReadReq.hits::total"]),
+    (
+        "l1i.read.misses",
+        &["system.cpu.icache.ReadReq.misses::total"],
+    ),
+    ("l2.read.hits", &["system.l2.ReadSharedReq.hits::total"]),
+    ("l2.read.misses", &["system.l2.ReadSharedReq.misses::total"]),
+    ("l2.write.hits", &["system.l2.ReadExReq.hits::total"]),
+    ("l2.write.misses", &["system.l2.ReadExReq.misses::total"]),
+    ("l3.read.hits", &["system.l3.ReadSharedReq.hits::total"]),
+    ("l3.read.misses", &["system.l3.ReadSharedReq.misses::total"]),
 ];
+
+/// A name of gem5 as [`GEM5`] has it: a kernel runs on the first of several processors, and versions before 21.1 write
+/// `ReadReq_hits` where later ones write `ReadReq.hits`.
+fn modern(name: &str) -> String {
+    let name = name.replacen("system.cpu0.", "system.cpu.", 1);
+    name.replacen("Req_hits::", "Req.hits::", 1)
+        .replacen("Req_misses::", "Req.misses::", 1)
+}
 
 /// A command, and the time that it may take for one executable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,15 +218,21 @@ pub(crate) fn said(stderr: &str) -> String {
 fn numbers(text: &str) -> Vec<(String, f64)> {
     let first = text.split("End Simulation Statistics").next();
     let lines = first.unwrap_or_default().lines();
-    lines.filter_map(number).collect()
+    let mut all: Vec<(String, f64)> = lines.filter_map(number).collect();
+    let modern: Vec<String> = all.iter().map(|(name, _)| modern(name)).collect();
+    for (own, names) in GEM5 {
+        let mut found = names.iter().map(|n| modern.iter().position(|m| m == n));
+        if let Some(at) = found.find_map(|at| at) {
+            all[at].0 = own.into();
+        }
+    }
+    all
 }
 
 fn number(line: &str) -> Option<(String, f64)> {
     let mut words = line.split('#').next()?.split_whitespace();
     let (name, value) = (words.next()?, words.next()?.parse().ok()?);
     let value = Some(value).filter(|v: &f64| v.is_finite())?;
-    let known = GEM5.iter().find(|(gem5, _)| *gem5 == name);
-    let name = known.map_or(name, |(_, own)| own);
     words.next().is_none().then(|| (name.to_string(), value))
 }
 
@@ -250,5 +306,64 @@ mod tests {
         );
         assert_eq!(found.others["system.cpu.dcache.replacements"], 290.0);
         assert_eq!(found.others["simSeconds"], 0.000051);
+    }
+
+    #[test]
+    fn names_of_older_versions_of_gem5_are_read() {
+        let of = |text| Statistics::of_named("gem5", numbers(text));
+        // Version 20 with `TimingSimpleCPU`.
+        let found = of("---------- Begin Simulation Statistics ----------
+sim_insts                         905                # Number of instructions simulated
+system.cpu.numCycles            50500                # number of cpu cycles simulated
+system.cpu.committedInsts         900                # Number of instructions committed
+system.cpu.num_load_insts         300                # Number of load instructions
+system.cpu.num_store_insts        100                # Number of store instructions
+system.cpu.Branches                50                # Number of branches fetched
+system.cpu.op_class::MemRead      300     33.33%     33.33% # Class of executed instruction
+system.cpu.dcache.ReadReq_hits::cpu.data     290     # number of ReadReq hits
+system.cpu.dcache.ReadReq_hits::total        290     # number of ReadReq hits
+system.cpu.dcache.ReadReq_misses::total       10     # number of ReadReq misses
+system.cpu.dcache.WriteReq_hits::total        95     # number of WriteReq hits
+system.cpu.dcache.WriteReq_misses::total       5     # number of WriteReq misses
+system.cpu.dcache.overall_hits::total        385     # number of overall hits
+system.cpu.icache.ReadReq_hits::total        880     # number of ReadReq hits
+system.cpu.icache.ReadReq_misses::total       20     # number of ReadReq misses
+system.l2.ReadExReq_misses::total              4     # number of ReadExReq misses
+system.l2.ReadSharedReq_hits::total            1     # number of ReadSharedReq hits
+system.l2.ReadSharedReq_misses::total          9     # number of ReadSharedReq misses
+");
+        assert_eq!((found.instructions, found.loads), (900.0, 300.0));
+        assert_eq!((found.stores, found.branches), (100.0, 50.0));
+        assert_eq!((found.l1d.read.hits, found.l1d.read.misses), (290, 10));
+        assert_eq!((found.l1d.write.hits, found.l1d.write.misses), (95, 5));
+        assert_eq!((found.l1i.read.hits, found.l1i.read.misses), (880, 20));
+        let l2 = found.shared[0];
+        assert_eq!((l2.read.hits, l2.read.misses, l2.write.misses), (1, 9, 4));
+        assert_eq!(found.others["sim_insts"], 905.0);
+        assert_eq!(found.others["system.cpu.numCycles"], 50500.0);
+        assert_eq!(found.others["system.cpu.dcache.overall_hits::total"], 385.0);
+        // Version 22 with two processors, of which the second one does nothing.
+        let found = of(
+            "simInsts                                          77   # Number of instructions simulated (Count)
+system.cpu0.exec_context.thread_0.numInsts        70   # Number of instructions committed (Count)
+system.cpu0.exec_context.thread_0.numLoadInsts    20   # Number of load instructions (Count)
+system.cpu0.exec_context.thread_0.numStoreInsts   10   # Number of store instructions (Count)
+system.cpu0.exec_context.thread_0.numBranches      5   # Number of branches fetched (Count)
+system.cpu0.dcache.ReadReq.misses::total           3   # number of ReadReq misses (Count)
+system.cpu1.exec_context.thread_0.numInsts         7   # Number of instructions committed (Count)
+system.cpu1.dcache.ReadReq.misses::total           2   # number of ReadReq misses (Count)
+",
+        );
+        assert_eq!((found.instructions, found.loads), (70.0, 20.0));
+        assert_eq!((found.stores, found.branches), (10.0, 5.0));
+        assert_eq!(found.l1d.read.misses, 3);
+        // Nothing but the whole system's.
+        assert_eq!(
+            of("sim_insts 12 # Number of instructions simulated").instructions,
+            12.0
+        );
+        // `O3CPU` counts branches and loads where it commits them.
+        let found = of("system.cpu.commit.loads 6\nsystem.cpu.commit.branches 4\n");
+        assert_eq!((found.loads, found.branches), (6.0, 4.0));
     }
 }

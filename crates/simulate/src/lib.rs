@@ -18,7 +18,7 @@ mod shipped;
 mod simulator;
 mod statistics;
 
-pub use addresses::DependsOnData;
+pub use addresses::NotFollowed;
 pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts};
 pub use cpus::{Cpu, cpus};
 pub use emulator::{Emulator, EmulatorError, output, output_unless};

@@ -6,7 +6,7 @@
 //! their lines. What the machine code accesses beside them, such as spilled registers, is counted as hits
 //! of the first level.
 
-use crate::addresses::{Addresses, DependsOnData, EVENTS, Made};
+use crate::addresses::{Addresses, EVENTS, Made, NotFollowed};
 use crate::cache::{Access, CacheSetting, Caches, Geometry, LINE};
 use crate::statistics::{Sampled, Statistics, miss_costs};
 use analysis::{Analysis, Class, MachineLoop};
@@ -30,22 +30,22 @@ pub struct Kernel<'a> {
 /// the outer loops stands for all of them ([`Sampled`]).
 ///
 /// # Errors
-/// If data decide which addresses are accessed.
+/// If the addresses are not followed ([`NotFollowed`]).
 pub fn simulate(
     kernel: Kernel<'_>,
     setting: &CacheSetting,
     one_in: Option<u32>,
-) -> Result<Statistics, DependsOnData> {
+) -> Result<Statistics, NotFollowed> {
     let counts = kernel.analysis.counts();
     let addresses = Addresses::of(kernel.code, &made(kernel))?;
     let mut caches = Caches::new(setting);
     fetches(kernel, setting, &mut caches);
     let sampled = match one_in {
         None => {
-            addresses.run(&mut caches);
+            addresses.run(&mut caches)?;
             None
         }
-        Some(one_in) => Some(sample(&addresses, &mut caches, setting, one_in)),
+        Some(one_in) => Some(sample(&addresses, &mut caches, setting, one_in)?),
     };
     let [data, _] = caches.first();
     let rest = |all: f64, simulated: u64| (all.round() as u64).saturating_sub(simulated);
@@ -70,13 +70,13 @@ fn sample(
     caches: &mut Caches,
     setting: &CacheSetting,
     one_in: u32,
-) -> Sampled {
+) -> Result<Sampled, NotFollowed> {
     let levels: Vec<Geometry> = [&[setting.l1d], &setting.shared[..]].concat();
     let costs = miss_costs(setting.shared.len());
     let is_miss = |event: &str| event.ends_with("misses");
     let of_level = |cost: &f64| EVENTS.map(|e| if is_miss(e) { *cost } else { 0.0 });
     let weights: Vec<f64> = costs.iter().flat_map(of_level).collect();
-    let mut found = addresses.sample(caches, one_in, &weights);
+    let mut found = addresses.sample(caches, one_in, &weights)?;
     let mut sampled = Sampled {
         walked: found.walked,
         margins: BTreeMap::new(),
@@ -119,7 +119,7 @@ fn sample(
     }
     sampled.margins.insert("weighted".into(), of_sum);
     caches.count_data(&found.counts);
-    sampled
+    Ok(sampled)
 }
 
 /// How the machine code makes the accesses of the flat code.

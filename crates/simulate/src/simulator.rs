@@ -1,6 +1,6 @@
 //! What simulators have in common: a kernel in, its statistics out.
 
-use crate::addresses::DependsOnData;
+use crate::addresses::NotFollowed;
 use crate::cache::CacheSetting;
 use crate::emulator::EmulatorError;
 use crate::executable::{ExecutableError, Runner};
@@ -53,7 +53,7 @@ impl Simulator for Own<'_> {
 #[derive(Debug, Error)]
 pub enum SimulatorError {
     #[error(transparent)]
-    DependsOnData(#[from] DependsOnData),
+    NotFollowed(#[from] NotFollowed),
     #[error("`{0}` names no {EXECUTABLE}; put {EXECUTABLE} where the command takes the executable")]
     NoPlace(String),
     #[error("`{program}` does not start ({error}); give a command that this machine has")]

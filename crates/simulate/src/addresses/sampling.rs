@@ -10,7 +10,7 @@
 //! in some level.
 
 use super::terms::State;
-use super::{Addresses, Node};
+use super::{Addresses, Node, NotFollowed};
 use crate::cache::{Caches, LevelCounts};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -111,6 +111,7 @@ fn accesses(nodes: &[Node]) -> f64 {
         Node::If {
             then, otherwise, ..
         } => accesses(then).max(accesses(otherwise)),
+        Node::Check(..) => 0.0,
         Node::Touch(_) | Node::Lanes(_) => 1.0,
     };
     nodes.iter().map(of).sum()
@@ -119,7 +120,15 @@ fn accesses(nodes: &[Node]) -> f64 {
 impl Addresses {
     /// Makes the accesses of about one in `one_in` iterations of outer loops. `weights` are those of the sum whose
     /// variance is wanted, one a count. Equal kernels give equal estimates.
-    pub fn sample(&self, caches: &mut Caches, one_in: u32, weights: &[f64]) -> Estimate {
+    ///
+    /// # Errors
+    /// If an index is out of bounds.
+    pub fn sample(
+        &self,
+        caches: &mut Caches,
+        one_in: u32,
+        weights: &[f64],
+    ) -> Result<Estimate, NotFollowed> {
         caches.count_new_lines();
         let mut walk = Walk {
             one_in: i64::from(one_in.max(1)),
@@ -139,6 +148,7 @@ impl Addresses {
             state: State::new(&self.sums),
         };
         walk.nodes(&self.nodes);
+        walk.state.ended()?;
         walk.count(1.0);
         let all = |counts: &Counts| -> f64 {
             // Of the first level.
@@ -146,7 +156,7 @@ impl Addresses {
         };
         walk.found.surplus = (walk.new_lines.1 - self.lines as f64).max(0.0);
         walk.found.walked = all(&walk.before) / all(&walk.found.counts).max(1.0);
-        walk.found
+        Ok(walk.found)
     }
 }
 
@@ -167,7 +177,9 @@ impl Walk<'_> {
     fn nodes(&mut self, nodes: &[Node]) {
         for n in nodes {
             match n {
-                Node::Touch(_) | Node::Lanes(_) => n.run(&mut self.state, self.caches),
+                Node::Check(..) | Node::Touch(_) | Node::Lanes(_) => {
+                    n.run(&mut self.state, self.caches)
+                }
                 Node::If {
                     cond,
                     then,

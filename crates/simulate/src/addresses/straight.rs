@@ -3,7 +3,7 @@
 //! The iterations are cut where a condition or the lanes of a mask change. Between two cuts each access steps
 //! on. Iterations that access the same lines as the one before, all of which are there, are counted and not made.
 
-use super::terms::{Number, Range, State, Sums};
+use super::terms::{Number, Part, Range, State, Sums};
 use super::{Lanes, Node, Touch};
 use crate::cache::{Access, Caches, LINE};
 
@@ -24,6 +24,8 @@ pub(super) struct Straight {
 struct Row {
     sum: usize,
     constant: i64,
+    /// What is no sum, and stays while the loop runs.
+    parts: Vec<(Part, i64)>,
     /// By how much an iteration changes the address.
     step: i64,
     bytes: u64,
@@ -178,6 +180,9 @@ impl Row {
             bytes: self.bytes,
             access: self.access,
         };
+        for (part, k) in &self.parts {
+            step.at = step.at.wrapping_add(part.at(state).wrapping_mul(*k));
+        }
         if let Some(mask) = &self.mask {
             let (first, end) = mask.lanes(n, state);
             step.at += first * self.bytes as i64;
@@ -342,7 +347,7 @@ impl Lister<'_> {
                 }
                 Some(())
             }
-            Node::Loop { .. } => None,
+            Node::Loop { .. } | Node::Check(..) => None,
         }
     }
 
@@ -386,6 +391,7 @@ impl Lister<'_> {
         (!never).then(|| Row {
             sum: at.sum,
             constant: at.constant + self.added(at.sum),
+            parts: at.parts.clone(),
             step: self.sums.step(at.sum, self.var),
             bytes,
             access,
@@ -397,9 +403,7 @@ impl Lister<'_> {
     }
 
     fn touch(&mut self, t: &Touch) -> Option<()> {
-        if !t.at.parts.is_empty() {
-            return None;
-        }
+        self.parts_stay(&t.at)?;
         for distance in &t.distances {
             if let Some(mut row) = self.row(&t.at, t.bytes, t.access, &t.only_at_first) {
                 row.constant += distance;
@@ -409,8 +413,15 @@ impl Lister<'_> {
         Some(())
     }
 
+    /// Whether what is no sum is the same in all iterations.
+    fn parts_stay(&self, at: &Number) -> Option<()> {
+        let mut vars = self.outer.iter().map(|o| o.0).chain([self.var]);
+        (!vars.any(|v| at.parts_change(v, self.sums))).then_some(())
+    }
+
     fn lanes(&mut self, l: &Lanes) -> Option<()> {
         let (ranges, step) = l.linear.as_ref()?;
+        self.parts_stay(&l.at)?;
         let aligned =
             LINE.is_multiple_of(l.bytes) && (l.at.constant.unsigned_abs()).is_multiple_of(l.bytes);
         if !aligned {

@@ -3,10 +3,10 @@
 //! A sum of multiples of variables changes by a constant where a variable steps, so nothing is multiplied for an access.
 //! What is no such sum (quotients, minima) is looked up in a table where its variables have few values.
 
-use super::DependsOnData;
+use super::NotFollowed;
+use super::contents::{Contents, Held};
 use ir::affine::Affine;
 use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp, VarId};
-use lower::flat::Code;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -56,15 +56,15 @@ impl Sums {
         &mut self,
         e: &Expr,
         (scale, constant): (i64, i64),
-        code: &Code,
+        contents: &Contents<'_>,
         extents: &HashMap<VarId, i64>,
-    ) -> Result<Number, DependsOnData> {
+    ) -> Result<Number, NotFollowed> {
         let mut all = Affine::constant(constant);
         let mut others = Vec::new();
         split(e, scale, &mut all, &mut others);
         let mut parts = Vec::with_capacity(others.len());
         for (other, factor) in others {
-            parts.push((self.part(&other, code, extents)?, factor));
+            parts.push((self.part(&other, contents, extents)?, factor));
         }
         let terms = all.terms.iter().filter(|t| *t.1 != 0);
         Ok(Number {
@@ -77,10 +77,14 @@ impl Sums {
     fn part(
         &mut self,
         e: &Expr,
-        code: &Code,
+        contents: &Contents<'_>,
         extents: &HashMap<VarId, i64>,
-    ) -> Result<Part, DependsOnData> {
-        let value = Value::of(e, code)?;
+    ) -> Result<Part, NotFollowed> {
+        if let Some((values, index)) = contents.of_element(e) {
+            let at = self.number(index, (1, 0), contents, extents)?;
+            return Ok(Part::Element(Arc::new((at, values))));
+        }
+        let value = Value::of(e, contents)?;
         let vars = e.vars();
         let known: Option<Vec<i64>> = vars.iter().map(|v| extents.get(v).copied()).collect();
         let known = known.filter(|all| {
@@ -88,7 +92,8 @@ impl Sums {
             entries.is_some_and(|n| (1..=TABLE).contains(&n))
         });
         let Some(of_vars) = known else {
-            return Ok(Part::Computed(Arc::new(value)));
+            let vars = vars.iter().map(|v| v.index()).collect();
+            return Ok(Part::Computed(Arc::new((value, vars))));
         };
         let key = (e.clone(), of_vars);
         if let Some(known) = self.tables.get(&key) {
@@ -117,11 +122,11 @@ impl Sums {
     pub(super) fn condition(
         &mut self,
         e: &Expr,
-        code: &Code,
+        contents: &Contents<'_>,
         extents: &HashMap<VarId, i64>,
-    ) -> Result<Condition, DependsOnData> {
+    ) -> Result<Condition, NotFollowed> {
         let mut all = Condition::default();
-        self.gather(e, true, &mut all, (code, extents))?;
+        self.gather(e, true, &mut all, (contents, extents))?;
         Ok(all)
     }
 
@@ -130,8 +135,8 @@ impl Sums {
         e: &Expr,
         holds: bool,
         all: &mut Condition,
-        about: (&Code, &HashMap<VarId, i64>),
-    ) -> Result<(), DependsOnData> {
+        about: (&Contents<'_>, &HashMap<VarId, i64>),
+    ) -> Result<(), NotFollowed> {
         match (e.kind(), holds) {
             (ExprKind::Unary(UnaryOp::Not, a), _) => self.gather(a, !holds, all, about),
             (ExprKind::Binary(BinaryOp::And, a, b), true)
@@ -182,9 +187,9 @@ impl Sums {
         e: &Expr,
         holds: bool,
         all: &mut Condition,
-        (code, extents): (&Code, &HashMap<VarId, i64>),
-    ) -> Result<(), DependsOnData> {
-        let part = self.part(e, code, extents)?;
+        (contents, extents): (&Contents<'_>, &HashMap<VarId, i64>),
+    ) -> Result<(), NotFollowed> {
+        let part = self.part(e, contents, extents)?;
         all.others.push((part, holds));
         Ok(())
     }
@@ -234,6 +239,11 @@ impl Number {
         let parts = self.parts.iter().map(|(p, k)| p.at(state).wrapping_mul(*k));
         parts.fold(state.sums[self.sum] + self.constant, i64::wrapping_add)
     }
+
+    /// Whether a step of the variable changes what is no sum.
+    pub(super) fn parts_change(&self, var: usize, sums: &Sums) -> bool {
+        self.parts.iter().any(|(p, _)| p.changes(var, sums))
+    }
 }
 
 /// What is no sum of multiples of variables.
@@ -241,14 +251,26 @@ impl Number {
 pub(super) enum Part {
     /// By a sum.
     Table(usize, Arc<[i64]>),
-    Computed(Arc<Value>),
+    /// By an element of a buffer: which one, and what it gives.
+    Element(Arc<(Number, Held)>),
+    /// With the variables that it has.
+    Computed(Arc<(Value, Vec<usize>)>),
 }
 
 impl Part {
-    fn at(&self, state: &State<'_>) -> i64 {
+    pub(super) fn at(&self, state: &State<'_>) -> i64 {
         match self {
             Part::Table(index, values) => values[state.sums[*index] as usize],
-            Part::Computed(value) => value.at(&state.vars),
+            Part::Element(of) => of.1.at(of.0.at(state)),
+            Part::Computed(of) => of.0.at(&state.vars),
+        }
+    }
+
+    fn changes(&self, var: usize, sums: &Sums) -> bool {
+        match self {
+            Part::Table(index, _) => sums.step(*index, var) != 0,
+            Part::Element(of) => sums.step(of.0.sum, var) != 0 || of.0.parts_change(var, sums),
+            Part::Computed(of) => of.1.contains(&var),
         }
     }
 }
@@ -269,6 +291,13 @@ pub(super) struct Condition {
 }
 
 impl Condition {
+    /// Holds where both do.
+    pub(super) fn and(mut self, other: Condition) -> Condition {
+        other.ranges.into_iter().for_each(|r| self.range(r));
+        self.others.extend(other.others);
+        self
+    }
+
     fn range(&mut self, new: Range) {
         match self.ranges.iter_mut().find(|r| r.sum == new.sum) {
             Some(r) => (r.lo, r.hi) = (r.lo.max(new.lo), r.hi.min(new.hi)),
@@ -288,6 +317,8 @@ pub(super) struct State<'s> {
     pub(super) sums: Vec<i64>,
     steps: &'s [Vec<(usize, i64)>],
     pub(super) scratch: super::straight::Scratch,
+    /// The buffer with the first index that is out of bounds.
+    pub(super) outside: Option<Arc<str>>,
 }
 
 impl<'s> State<'s> {
@@ -298,6 +329,18 @@ impl<'s> State<'s> {
             sums: vec![0; sums.known.len()],
             steps: &sums.steps,
             scratch: super::straight::Scratch::default(),
+            outside: None,
+        }
+    }
+
+    /// # Errors
+    /// If an index was out of bounds.
+    pub(super) fn ended(&self) -> Result<(), NotFollowed> {
+        match &self.outside {
+            None => Ok(()),
+            Some(buffer) => Err(NotFollowed::OutOfBounds {
+                buffer: buffer.to_string(),
+            }),
         }
     }
 
@@ -318,12 +361,40 @@ pub(super) enum Value {
     Unary(UnaryOp, Box<Value>),
     Binary(BinaryOp, Box<[Value; 2]>),
     Select(Box<[Value; 3]>),
+    Element(Arc<Held>, Box<Value>),
+    /// What is left in the bits of a type.
+    Of(DType, Box<Value>),
 }
 
 impl Value {
-    fn of(e: &Expr, code: &Code) -> Result<Value, DependsOnData> {
-        let sub = |e: &Expr| Value::of(e, code);
-        Ok(match e.kind() {
+    fn of(e: &Expr, contents: &Contents<'_>) -> Result<Value, NotFollowed> {
+        Value::compile(e, None, contents)
+    }
+
+    /// Of an expression in which nothing varies but this load, whose value is variable 0.
+    pub(super) fn of_element(
+        e: &Expr,
+        load: &Expr,
+        contents: &Contents<'_>,
+    ) -> Result<Value, NotFollowed> {
+        Value::compile(e, Some(load), contents)
+    }
+
+    fn compile(
+        e: &Expr,
+        element: Option<&Expr>,
+        contents: &Contents<'_>,
+    ) -> Result<Value, NotFollowed> {
+        let sub = |e: &Expr| Value::compile(e, element, contents);
+        // Only integers are computed as kernels do it.
+        let exact = !e.loads() || !contents.dtype(e).is_float();
+        let value = match e.kind() {
+            ExprKind::Load(b, index) => match contents.buffer(*b) {
+                None => return Err(contents.unknown(*b)),
+                Some(_) if element == Some(e) => Value::Variable(0),
+                Some(held) => Value::Element(held.clone(), Box::new(sub(&index[0])?)),
+            },
+            _ if !exact => return Err(contents.decided_by(e)),
             ExprKind::Int(v, _) => Value::Constant(*v),
             ExprKind::Float(bits, _) => Value::Constant(f64::from_bits(*bits) as i64),
             ExprKind::Var(v) => Value::Variable(v.index()),
@@ -331,19 +402,24 @@ impl Value {
             ExprKind::Binary(op, a, b) => Value::Binary(*op, Box::new([sub(a)?, sub(b)?])),
             ExprKind::Select(c, a, b) => Value::Select(Box::new([sub(c)?, sub(a)?, sub(b)?])),
             ExprKind::Cast(_, a) => sub(a)?,
-            ExprKind::Load(b, _) => {
-                return Err(DependsOnData {
-                    buffer: code.buffers[b.index()].name.clone(),
-                });
-            }
             ExprKind::Arg(..) => Value::Constant(0),
+        };
+        let computed = matches!(
+            e.kind(),
+            ExprKind::Unary(..) | ExprKind::Binary(..) | ExprKind::Cast(..)
+        );
+        Ok(match contents.dtype(e) {
+            d if d != DType::I64 && computed && e.loads() => Value::Of(d, Box::new(value)),
+            _ => value,
         })
     }
 
-    fn at(&self, vars: &[i64]) -> i64 {
+    pub(super) fn at(&self, vars: &[i64]) -> i64 {
         match self {
             Value::Constant(v) => *v,
             Value::Variable(v) => vars[*v],
+            Value::Element(held, element) => held.at(element.at(vars)),
+            Value::Of(dtype, a) => wrapped(a.at(vars), *dtype),
             Value::Unary(UnaryOp::Not, a) => i64::from(a.at(vars) == 0),
             Value::Unary(UnaryOp::Abs, a) => a.at(vars).wrapping_abs(),
             Value::Unary(_, a) => a.at(vars).wrapping_neg(),
@@ -353,6 +429,19 @@ impl Value {
             },
             Value::Binary(op, sides) => binary(*op, sides[0].at(vars), sides[1].at(vars)),
         }
+    }
+}
+
+fn wrapped(v: i64, dtype: DType) -> i64 {
+    match dtype {
+        DType::Bool => i64::from(v != 0),
+        DType::I8 => i64::from(v as i8),
+        DType::U8 => i64::from(v as u8),
+        DType::I16 => i64::from(v as i16),
+        DType::U16 => i64::from(v as u16),
+        DType::I32 => i64::from(v as i32),
+        DType::U32 => i64::from(v as u32),
+        _ => v,
     }
 }
 

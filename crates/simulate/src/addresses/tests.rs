@@ -20,6 +20,8 @@ const OPERATORS: &[&str] = &[
     "op:softmax(rows=7,cols=197)",
     "op:group_norm(c=12,h=5,w=7,groups=3)",
     "op:conv2d(c=7,h=19,w=19,k=9,r=7,s=7,stride=2,pad=3)",
+    "op:gather(table=127,rows=37,cols=61)",
+    "op:scatter_add(table=131,rows=301,cols=37)",
 ];
 
 fn plain(nodes: &mut [Node]) {
@@ -35,7 +37,7 @@ fn plain(nodes: &mut [Node]) {
                 plain(then);
                 plain(otherwise);
             }
-            Node::Touch(_) | Node::Lanes(_) => {}
+            Node::Check(..) | Node::Touch(_) | Node::Lanes(_) => {}
         }
     }
 }
@@ -46,7 +48,7 @@ fn has_straight(nodes: &[Node]) -> bool {
         Node::If {
             then, otherwise, ..
         } => has_straight(then) || has_straight(otherwise),
-        Node::Touch(_) | Node::Lanes(_) => false,
+        Node::Check(..) | Node::Touch(_) | Node::Lanes(_) => false,
     })
 }
 
@@ -57,10 +59,75 @@ fn counted(addresses: &Addresses, setting: &CacheSetting) -> Vec<Vec<LevelCounts
             inclusive,
             ..setting.clone()
         });
-        addresses.run(&mut caches);
+        addresses.run(&mut caches).expect("all is in bounds");
         [&caches.first()[..], &caches.shared()].concat()
     };
     [false, true].map(counts).to_vec()
+}
+
+/// All accesses, each with its instructions and the loops that it was moved out of.
+fn all_made(code: &Code, of: impl Fn(u32) -> (u32, u32)) -> HashMap<AccessId, Made> {
+    let made = (0..code.accesses.len() as AccessId).map(|id| {
+        let (instructions, hoisted) = of(id);
+        let made = Made {
+            instructions,
+            hoisted,
+        };
+        (id, made)
+    });
+    made.collect()
+}
+
+/// What the defaults of an operator's sketches access, or why nobody knows.
+fn followed(spec: &str) -> Vec<Result<u64, NotFollowed>> {
+    let target = Target::generic(Isa::X86Avx2);
+    let setting = cpus().remove(0).caches;
+    let mut all = vec![];
+    for program in operator(spec, &target) {
+        for trace in traces(&program, &target, 0) {
+            let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
+            let (code, _) = compiled(&scheduled, &target);
+            let mut caches = Caches::new(&setting);
+            let addresses = Addresses::of(&code, &all_made(&code, |_| (1, 0)));
+            let ran = addresses.and_then(|a| a.run(&mut caches));
+            all.push(ran.map(|()| caches.misses_of_data()));
+        }
+    }
+    all
+}
+
+#[test]
+fn indices_have_the_values_that_executables_are_filled_with() {
+    // Of a larger table, 127 rows of one line are read: each index is 0 to 126. The others are lines of the result, and
+    // of the indices.
+    for misses in followed("op:gather(table=1000,rows=127,cols=16)") {
+        let misses = misses.expect("the indices are inside");
+        assert!((2 * 127..2 * 127 + 32).contains(&misses), "{misses}");
+    }
+}
+
+#[test]
+fn an_index_that_is_out_of_bounds_is_said() {
+    let all = followed("op:gather(table=126,rows=200,cols=16)");
+    assert!(!all.is_empty());
+    for ran in all {
+        let buffer = "I".to_string();
+        assert_eq!(ran, Err(NotFollowed::OutOfBounds { buffer }));
+    }
+    // With so few indices, none is outside.
+    assert!(
+        followed("op:gather(table=126,rows=64,cols=16)")
+            .iter()
+            .all(Result::is_ok)
+    );
+}
+
+#[test]
+fn floats_that_decide_addresses_are_refused() {
+    let all = followed("op:top_k(rows=3,cols=37,k=4)");
+    let refused =
+        |r: &Result<u64, NotFollowed>| matches!(r, Err(NotFollowed::DependsOnData { .. }));
+    assert!(all.iter().any(refused), "{all:?}");
 }
 
 #[test]
@@ -76,16 +143,8 @@ fn straight_loops_access_what_a_walk_of_all_iterations_does() {
             for trace in traces(program, &target, 1) {
                 let scheduled = schedule::replay(program, &trace).expect("a legal trace");
                 let (code, _) = compiled(&scheduled, &target);
-                let made = (0..code.accesses.len()).map(|id| {
-                    let (instructions, hoisted) = (1 + (id % 2) as u32, (id % 3 / 2) as u32);
-                    let made = Made {
-                        instructions,
-                        hoisted,
-                    };
-                    (id as AccessId, made)
-                });
-                let made: HashMap<AccessId, Made> = made.collect();
-                let mut addresses = Addresses::of(&code, &made).expect("no data decide");
+                let made = all_made(&code, |id| (1 + id % 2, id % 3 / 2));
+                let mut addresses = Addresses::of(&code, &made).expect("they are followed");
                 kernels += usize::from(has_straight(&addresses.nodes));
                 let straight = counted(&addresses, &setting);
                 plain(&mut addresses.nodes);
