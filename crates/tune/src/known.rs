@@ -147,45 +147,38 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Other counts of threads for which the store knows candidates of these tasks, and of how many tasks.
+    /// Of how many tasks there are times of a machine for a target.
+    fn measured(&self, target: &Target, machine: &str) -> Result<usize> {
+        let there = Lookup::new(self.store, self.plan, target, machine, self.requirements);
+        Ok(there.best_of_all()?.iter().flatten().count())
+    }
+
+    /// Other counts of threads for which this machine has times of these tasks, and of how many tasks.
     fn other_threads(&self) -> Result<Vec<(u32, usize)>> {
         let targets = self.store.targets()?;
-        let counts: BTreeSet<u32> = targets.iter().map(|t| t.threads).collect();
+        let mut counts: BTreeSet<u32> = targets.iter().map(|t| t.threads).collect();
+        counts.remove(&self.target.threads());
         let mut found = Vec::new();
         for threads in counts {
-            if threads == self.target.threads() {
-                continue;
-            }
             let target = self.target.clone().with_threads(threads);
-            let lookup = Lookup::new(
-                self.store,
-                self.plan,
-                &target,
-                self.machine,
-                self.requirements,
-            );
-            let tasks = lookup.best_of_all()?.iter().flatten().count();
-            if tasks > 0 {
-                found.push((threads, tasks));
-            }
+            found.push((threads, self.measured(&target, self.machine)?));
         }
+        found.retain(|(_, tasks)| *tasks > 0);
         Ok(found)
     }
 
     /// Other machines that have times of these tasks for this target, by their names in the store, and of how many tasks.
-    fn other_machines(&self) -> Result<Vec<(String, usize)>> {
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn other_machines(&self) -> Result<Vec<(String, usize)>> {
         let mut found = Vec::new();
         for machine in self.store.machines()? {
             let name = machine.fingerprint;
-            if name == self.machine {
-                continue;
-            }
-            let lookup = Lookup::new(self.store, self.plan, self.target, &name, self.requirements);
-            let tasks = lookup.best_of_all()?.iter().flatten().count();
-            if tasks > 0 {
-                found.push((name, tasks));
-            }
+            let tasks = self.measured(self.target, &name)?;
+            found.push((name, tasks));
         }
+        found.retain(|(name, tasks)| name != self.machine && *tasks > 0);
         Ok(found)
     }
 

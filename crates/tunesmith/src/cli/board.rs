@@ -46,10 +46,10 @@ const ROUNDS: u32 = 3;
 /// What times.txt begins with where its candidates are known: the words, and which folder they are of.
 const OF_FOLDER: &str = "# candidates";
 
-/// The script that times candidates. Of those of an exported folder it says in times.txt which folder that is.
+/// The script that times candidates. Where they are those of an exported folder, times.txt says of which.
 pub fn script(folder: Option<&str>) -> String {
-    let header = folder.map_or(String::new(), |id| format!("{OF_FOLDER} {id}"));
-    SCRIPT.replace("HEADER", &header)
+    let begin = folder.map_or(":".into(), |id| format!("echo '{OF_FOLDER} {id}'"));
+    SCRIPT.replace("BEGIN", &begin)
 }
 
 const SCRIPT: &str = r#"#!/bin/sh
@@ -61,9 +61,7 @@ cd "$(dirname "$0")" || exit 1
 rounds=${1:-3}
 pause=${2:-0}
 limit=${3:+timeout $3}
-: >times.txt || exit 1
-header='HEADER'
-[ -z "$header" ] || echo "$header" >>times.txt
+BEGIN >times.txt || exit 1
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))

@@ -138,7 +138,7 @@ impl Which {
                     return Ok(best.candidate);
                 }
                 let mut advice = "tune it first, or give `default` instead of `best`".to_string();
-                if let Some((other, _)) = lookup.elsewhere()?.machines.first() {
+                if let Some((other, _)) = lookup.other_machines()?.first() {
                     advice += &format!("; `--machine {other}` has times of this model");
                 }
                 let title = task.title();

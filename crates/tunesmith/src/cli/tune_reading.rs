@@ -182,9 +182,8 @@ fn hint_at_times(chooser: &Chooser<'_>, store: &Store, model: &str, plan: &Plan)
     let here = chooser.host.machine.fingerprint();
     let lookup = Lookup::new(store, plan, chooser.target, &here, chooser.requirements);
     let elsewhere = Elsewhere {
-        // Nothing here runs, whatever was measured with more threads.
         threads: vec![],
-        ..lookup.elsewhere()?
+        machines: lookup.other_machines()?,
     };
     warn_of_elsewhere(model, chooser.target, &elsewhere);
     Ok(())
