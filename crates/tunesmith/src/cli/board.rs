@@ -6,6 +6,7 @@ use super::parse::{parse_count, parse_share};
 use super::signals;
 use super::ssh::{Board, BoardArgs};
 use super::table::{Table, counted, ms, times as factor};
+use crate::titles::short;
 use clap::builder::NonEmptyStringValueParser;
 use ir::Target;
 use plan::Plan;
@@ -19,7 +20,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::{Decision, Store};
+use store::{Decision, Store, median};
 use study::MeasuredPoint;
 use tune::board::{BoardTimes, ExportedTasks, id, store_times};
 use tune::chooser::{Scored, TaskScores};
@@ -213,11 +214,11 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Writes the script, the list of candidates, and what they are of.
+    /// Writes the script, the list of candidates, and what they are of. Returns what to do with the folder.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<String> {
         let path = self.folder.join(TASKS);
         let tasks = serde_json::to_string(&self.tasks).expect("plain data");
         fs::write(&path, tasks).map_err(fail(&path))?;
@@ -228,7 +229,14 @@ impl<'a> Bundle<'a> {
         }
         write(self.folder, "time.sh", script(Some(&id(&lines))).as_bytes())?;
         let path = self.folder.join(CANDIDATES);
-        fs::write(&path, lines).map_err(fail(&path))
+        fs::write(&path, lines).map_err(fail(&path))?;
+        let folder = self.folder.display().to_string();
+        Ok(format!(
+            "{} to time on the board are in {folder}: copy the folder there, run its time.sh, and copy its times.txt back; \
+             then `tunesmith simulate import {}` says which are the fastest",
+            counted(self.exported.len() as u32, "executable"),
+            shell_word(&folder),
+        ))
     }
 }
 
@@ -374,12 +382,14 @@ fn by_task<'e>(
 ) -> BTreeMap<&'e str, Vec<Timed<'e>>> {
     let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
     for of in exported {
-        if let Some(ns) = times.remove(of.executable.as_str()) {
+        if let Some(ns) = times.remove(of.executable.as_str())
+            && let Some(median_ns) = median(&ns)
+        {
             let task = of.executable.split('-').next().unwrap_or_default();
             tasks.entry(task).or_default().push(Timed {
                 of,
                 calls: ns.len(),
-                median_ns: median(ns.clone()),
+                median_ns,
                 gain: None,
                 ns,
             });
@@ -500,17 +510,10 @@ pub fn time_points(board: &Board<'_>, target: &Target, points: &mut [MeasuredPoi
     let times = board.times(folder.path(), &names, 1)?;
     times.complain();
     for (i, p) in points.iter_mut().enumerate() {
-        p.ns = times
-            .ns
-            .get(&format!("task0-{i}"))
-            .map(|ns| median(ns.clone()));
+        let ns = times.ns.get(&format!("task0-{i}"));
+        p.ns = ns.and_then(|ns| median(ns));
     }
     Ok(())
-}
-
-fn median(mut ns: Vec<u64>) -> u64 {
-    ns.sort_unstable();
-    ns[ns.len() / 2]
 }
 
 /// Writes a file that may be run.
@@ -562,10 +565,12 @@ fn print<'t>(
         "calls",
     ])
     .dispensable(&["calls", "algorithm"]);
-    for timed in tasks {
-        for t in timed {
+    let tasks: Vec<_> = tasks.collect();
+    let titles: Vec<&str> = tasks.iter().map(|timed| &*timed[0].of.task).collect();
+    for (timed, title) in tasks.iter().zip(short(&titles)) {
+        for t in *timed {
             table.row(vec![
-                t.of.task.clone(),
+                title.clone(),
                 t.of.executable.clone(),
                 t.of.algorithm.clone(),
                 ms(Some(t.median_ns as f64 / 1e6)),
@@ -580,8 +585,10 @@ fn print<'t>(
     table.print()?;
     super::print_line(&match stored {
         Some(s) => format!(
-            "{} candidates are stored as times of the machine {}; `{}` takes the fastest",
-            s.records, s.machine, s.compile
+            "the times of {} are stored as those of the machine {}; `{}` takes the fastest",
+            counted(s.records as u32, "candidate"),
+            s.machine,
+            s.compile
         ),
         None => format!(
             "nothing is stored: the folder has no {TASKS}; export the candidates again to have `compile` take the fastest"

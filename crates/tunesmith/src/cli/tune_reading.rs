@@ -264,13 +264,14 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         }
     }
     progress.finish();
-    if let Some(folder) = board {
-        folder.finish()?;
-    }
+    let exported = board.map(Bundle::finish).transpose()?;
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
-        (reports, false) => reports.iter().try_for_each(print)?,
+        (reports, false) => {
+            reports.iter().try_for_each(print)?;
+            exported.map_or(Ok(()), |text| super::print_line(&text))?;
+        }
     }
     Ok(watched.exit_code())
 }
@@ -372,8 +373,8 @@ fn measured_text(machine: &str, tasks: &[ReadTask]) -> String {
         kept += usize::from(t.origin == Origin::Measured);
     }
     format!(
-        "{machine} has measured {all} of {}: {kept} keep the fastest candidate that it timed, {} take one that it has not \
-         timed and that is predicted to be clearly faster",
+        "{machine} has measured {all} of {}: the fastest candidate that it timed stays in {kept}, and in {} one without a \
+         time is predicted to be clearly faster and takes its place",
         counted(tasks.len() as u32, "task"),
         all - kept
     )
