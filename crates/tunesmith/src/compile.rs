@@ -70,8 +70,8 @@ pub struct Compiled {
     pub columns_bytes: u64,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
-    /// Where no schedule came from measurements: where else there are some.
-    pub elsewhere: Elsewhere,
+    /// Where else there are measured schedules, if the store has none for this target and machine.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 /// Compiles a model for a target, with the best candidates that the store knows for it, or
@@ -119,10 +119,11 @@ pub fn compile_plan(
     let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
     let elsewhere = match from.store.filter(|_| tuned == 0) {
-        None => Elsewhere::default(),
+        None => None,
         Some(store) => {
             let machine = from.machine(host);
-            Lookup::new(store, &plan, target, &machine, from.requirements).elsewhere()?
+            let lookup = Lookup::new(store, &plan, target, &machine, from.requirements);
+            Some(lookup.elsewhere()?)
         }
     };
     let derive = from.derive_at_load;

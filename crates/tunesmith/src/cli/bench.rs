@@ -10,7 +10,7 @@ use super::compile::Written;
 use super::energy_args::MachineArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc};
-use super::machine_option::{MachineOption, warn_of_elsewhere};
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, key_value, read_tensor, warn};
 use super::output::{ARTIFACT, Output, TRACE};
 use super::parse::{parse_count, parse_duration};
@@ -269,7 +269,9 @@ fn subject(a: &Args) -> Result<(Variants, Vec<usize>)> {
         };
         let compiled = compile_plan(plan, &target, &host, &origins, &pool)?;
         warn(&compiled.warnings);
-        warn_of_elsewhere(&name, &target, &compiled.elsewhere);
+        if let Some(elsewhere) = &compiled.elsewhere {
+            a.machine.warn_of_defaults(&name, &target, elsewhere);
+        }
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;

@@ -252,7 +252,7 @@ pub struct ImportArgs {
     /// The board's name in the store [default: that of --board, or else board]
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     machine: Option<String>,
-    /// Candidates of each task that are listed, the fastest first
+    /// Candidates of each task that are listed, the fastest first; the default is listed in any case
     #[arg(long, default_value_t = 5, value_parser = parse_count::<usize>)]
     top: usize,
     /// Print one JSON object
@@ -317,7 +317,8 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
     };
     for timed in tasks.values_mut() {
         rank(timed);
-        timed.truncate(a.top);
+        let rest = timed.split_off(a.top.min(timed.len()));
+        timed.extend(rest.into_iter().find(|t| t.of.default));
     }
     match a.json {
         true => super::print_json(&serde_json::json!({ "tasks": tasks, "stored": stored }))?,
@@ -458,7 +459,7 @@ fn keep<'t>(
 }
 
 /// A word as a shell reads it.
-fn shell_word(word: &str) -> Cow<'_, str> {
+pub fn shell_word(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:,./-".contains(c);
     match word.chars().all(plain) {
         true => word.into(),

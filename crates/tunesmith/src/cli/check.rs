@@ -103,6 +103,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 };
                 let compiled = compile_plan(plan, &target, &host, &origins, &pool)?;
                 warn(&compiled.warnings);
+                if let Some(elsewhere) = &compiled.elsewhere {
+                    a.machine.warn_of_defaults(&source.name, &target, elsewhere);
+                }
                 Arc::new(compiled.model)
             }
         };

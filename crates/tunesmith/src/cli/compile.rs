@@ -3,7 +3,7 @@
 use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
-use super::machine_option::{MachineOption, warn_of_elsewhere};
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_types};
 use super::output::{ARTIFACT, EXECUTABLE, OBJECT, Output};
 use super::parse::{parse_count, parse_megabytes, parse_time};
@@ -285,7 +285,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             elsewhere,
         } = compile_plan(plan, &target, &host, &from, &pool)?;
         warn(&warnings);
-        warn_of_elsewhere(&name, &target, &elsewhere);
+        if let Some(elsewhere) = &elsewhere {
+            a.machine.warn_of_defaults(&name, &target, elsewhere);
+        }
         summaries.push(Summary {
             model: name,
             sizes,

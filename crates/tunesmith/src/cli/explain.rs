@@ -3,7 +3,7 @@
 use super::explain_choices::{self, Choices};
 use super::explain_predict::{self, Predicted, predictions};
 use super::explain_text::{self, Shown};
-use super::machine_option::{MachineOption, warn_of_elsewhere};
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn};
 use super::parse::{parse_count, parse_duration};
 use super::pool_args::{PoolArgs, only_one};
@@ -260,7 +260,9 @@ fn explained(
                 &pool,
             )?;
             warn(&compiled.warnings);
-            warn_of_elsewhere(&source.name, target, &compiled.elsewhere);
+            if let Some(elsewhere) = &compiled.elsewhere {
+                a.machine.warn_of_defaults(&source.name, target, elsewhere);
+            }
             (source, Arc::new(compiled.model), None)
         }
     };

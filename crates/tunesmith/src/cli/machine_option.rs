@@ -1,5 +1,6 @@
 //! `--machine NAME`: whose measurements count, for every command that takes the best known schedules.
 
+use super::board::shell_word;
 use super::model_args::say;
 use super::table::counted;
 use ir::Target;
@@ -81,25 +82,33 @@ impl MachineOption {
             None => Ok(()),
         }
     }
-}
 
-/// Says on standard error that a model has default schedules only, though the store has measured ones for other
-/// counts of threads or of other machines.
-pub fn warn_of_elsewhere(model: &str, target: &Target, elsewhere: &Elsewhere) {
-    for (threads, tasks) in &elsewhere.threads {
-        let (own, measured) = (
-            counted(target.threads(), "thread"),
-            counted(*threads, "thread"),
-        );
-        say(&format!(
-            "warning: {model}: no schedule was measured for {own}, and {} for {measured}; give --threads {threads} to use them",
-            counted(*tasks as u32, "schedule")
-        ));
-    }
-    for (machine, tasks) in elsewhere.machines.iter().take(NAMED) {
-        say(&format!(
-            "hint: {model}: the machine {machine} has measured {} for this target; --machine {machine} uses them",
-            counted(*tasks as u32, "schedule")
-        ));
+    /// Says on standard error that a model has default schedules only: that the machine that was named has measured
+    /// none, and that the store has some for other counts of threads or of other machines.
+    pub fn warn_of_defaults(&self, model: &str, target: &Target, elsewhere: &Elsewhere) {
+        if let Some(name) = &self.machine {
+            say(&format!(
+                "warning: {model}: the machine {name} has measured no schedule for {} and {}",
+                target.name(),
+                counted(target.threads(), "thread")
+            ));
+        }
+        for (threads, tasks) in &elsewhere.threads {
+            let (own, measured) = (
+                counted(target.threads(), "thread"),
+                counted(*threads, "thread"),
+            );
+            say(&format!(
+                "warning: {model}: no schedule was measured for {own}, and {} for {measured}; give --threads {threads} to use them",
+                counted(*tasks as u32, "schedule")
+            ));
+        }
+        for (machine, tasks) in elsewhere.machines.iter().take(NAMED) {
+            say(&format!(
+                "hint: {model}: the machine {machine} has measured {} for this target; --machine {} uses them",
+                counted(*tasks as u32, "schedule"),
+                shell_word(machine)
+            ));
+        }
     }
 }

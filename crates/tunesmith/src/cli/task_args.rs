@@ -1,5 +1,6 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
+use super::board::shell_word;
 use super::machine_option::MachineOption;
 use crate::titles;
 use ir::Target;
@@ -139,7 +140,10 @@ impl Which {
                 }
                 let mut advice = "tune it first, or give `default` instead of `best`".to_string();
                 if let Some((other, _)) = lookup.other_machines()?.first() {
-                    advice += &format!("; `--machine {other}` has times of this model");
+                    advice += &format!(
+                        "; `--machine {}` has times of this model",
+                        shell_word(other)
+                    );
                 }
                 let title = task.title();
                 let why = format!("the store knows no time of {title} on this target and machine");

@@ -1,6 +1,6 @@
 //! `tasks`: what a model is split into, and what is known of each part.
 
-use super::machine_option::{MachineOption, warn_of_elsewhere};
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
 use super::screen::{self, wrapped};
@@ -124,7 +124,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let tasks = rows(&plan, &target, a.model.requirements(), &measured_on, &store)?;
     if tasks.iter().all(|t| t.best_ms.is_none()) {
         let lookup = Lookup::new(&store, &plan, &target, &measured_on, a.model.requirements());
-        warn_of_elsewhere(&source.name, &target, &lookup.elsewhere()?);
+        let elsewhere = lookup.elsewhere()?;
+        a.machine
+            .warn_of_defaults(&source.name, &target, &elsewhere);
     }
     let report = TaskList {
         model: source.name.clone(),

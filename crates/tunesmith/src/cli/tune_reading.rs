@@ -1,7 +1,6 @@
 //! `tune --evaluate static` or `simulate` for another machine: candidates are read, and nothing is measured.
 
 use super::board::{Bundle, Top};
-use super::machine_option::warn_of_elsewhere;
 use super::model_args::{say, warn, warn_of_types};
 use super::progress::Progress;
 use super::table::{Table, counted, ms, times};
@@ -178,14 +177,15 @@ fn check(a: &Args) -> Result<()> {
 }
 
 /// Says that other machines have measured tasks of the plan.
-fn hint_at_times(chooser: &Chooser<'_>, store: &Store, model: &str, plan: &Plan) -> Result<()> {
+fn hint_at_times(a: &Args, chooser: &Chooser<'_>, store: &Store, plan: &Plan) -> Result<()> {
     let here = chooser.host.machine.fingerprint();
     let lookup = Lookup::new(store, plan, chooser.target, &here, chooser.requirements);
     let elsewhere = Elsewhere {
         threads: vec![],
         machines: lookup.other_machines()?,
     };
-    warn_of_elsewhere(model, chooser.target, &elsewhere);
+    a.machine
+        .warn_of_defaults(&plan.name, chooser.target, &elsewhere);
     Ok(())
 }
 
@@ -237,7 +237,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             warn_of_types(&source, target);
             let plan = source.plan_for(&host.machine, target, a.model.accuracy(), Some(&store))?;
             if chooser.measured.is_none() {
-                hint_at_times(&chooser, &store, &source.name, &plan)?;
+                hint_at_times(a, &chooser, &store, &plan)?;
             }
             let scores = chooser.read(&plan, |_| true, &mut progress)?;
             let mut report = report(&chooser, &plan, &scores, a.export_top);
@@ -373,8 +373,8 @@ fn measured_text(machine: &str, tasks: &[ReadTask]) -> String {
         kept += usize::from(t.origin == Origin::Measured);
     }
     format!(
-        "{machine} has measured {all} of {}: the fastest candidate that it timed stays in {kept}, and in {} one without a \
-         time is predicted to be clearly faster and takes its place",
+        "{machine} has measured {all} of {}; its fastest candidate stays in {kept}, and one that it has not timed and that is predicted to be clearly faster \
+         replaces it in {}",
         counted(tasks.len() as u32, "task"),
         all - kept
     )

@@ -164,12 +164,29 @@ fn this_machine_is_a_board_like_others() {
     let compile = found["stored"]["compile"].as_str().unwrap();
     assert!(compile.ends_with("--machine 'my board'"), "{compile}");
     let on = ["--machine", "my board"];
+    let listed = p.json(&[
+        "simulate",
+        "import",
+        "here",
+        "--machine",
+        "my board",
+        "--top",
+        "1",
+    ]);
+    let listed = listed["tasks"]["task0"].as_array().unwrap();
+    assert!(listed.iter().any(|c| c["default"] == true), "{listed:?}");
     let best = p.json(&[&["tasks"][..], &of, &on].concat());
     assert!(
         best["tasks"][0]["best_ms"].as_f64().unwrap() > 0.0,
         "{best}"
     );
     let time = ["--time", "0.1s"];
+    // It has no times for other targets.
+    let other = p.warnings(&[&["tasks"][..], &OF, &on].concat());
+    assert!(
+        other.contains("my board has measured no schedule for"),
+        "{other}"
+    );
     let explained = p.json(&[&["explain"][..], &of, &on, &time].concat());
     let alone = &explained["layers"][0]["alone_ms"];
     assert_eq!(*alone, best["tasks"][0]["best_ms"], "{explained}");
