@@ -9,8 +9,8 @@ use crate::record;
 use ir::Target;
 use serde::{Deserialize, Serialize};
 use store::{
-    Clock, Conditions, Extra, MachineKey, Outcome, Record, Run, SpentByStage, Store, TIMED,
-    TargetKey,
+    Clock, Conditions, Decision, Extra, MachineKey, Outcome, Record, Run, SpentByStage, Store,
+    TIMED, TargetKey,
 };
 
 /// Who measured, in the conditions of the records.
@@ -47,9 +47,16 @@ pub struct BoardTimes<'a> {
     /// Index into [`ExportedTasks::tasks`].
     pub task: usize,
     pub algorithm: &'a str,
+    /// The point that the trace is of; empty if that is not known.
+    pub decisions: &'a [Decision],
     pub trace: &'a str,
     pub code_hash: Option<&'a str>,
     pub ns: &'a [u64],
+}
+
+/// What tells a list of candidates from others.
+pub fn id(candidates: &str) -> String {
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(candidates.as_bytes()))
 }
 
 /// Stores times that a machine of this name measured, in a run of their own; the same times again change nothing.
@@ -106,7 +113,7 @@ pub fn store_times(
         seed: 0,
         toolchain: build::toolchain().into(),
         algorithm: t.algorithm.into(),
-        decisions: vec![],
+        decisions: t.decisions.to_vec(),
         trace: t.trace.into(),
         code_hash: t.code_hash.map(str::to_string),
         code_size: None,
@@ -139,5 +146,5 @@ fn run_id(machine: &str, exported: &ExportedTasks, times: &[&BoardTimes<'_>]) ->
         let key = &exported.tasks[t.task].key;
         text += &format!("{key}\n{}\n{:?}\n", t.trace, t.ns);
     }
-    format!("board-{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes()))
+    format!("board-{}", id(&text))
 }

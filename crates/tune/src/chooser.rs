@@ -7,6 +7,7 @@
 use crate::compile::{Builders, Defaults, Warning, defaults};
 use crate::error::Result;
 use crate::evaluator::Reading;
+use crate::incumbent::{Incumbent, MeasuredOn};
 use crate::knobs::{knob, number};
 use crate::known::{Requirements, from_memory};
 use crate::machine::{Limits, target_key};
@@ -17,7 +18,7 @@ use crate::scorer::Scorer;
 use crate::search::{OfPlan, Ranked, Search};
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
-use crate::{Options, StopRule};
+use crate::{Options, StopRule, record};
 use analysis::Score;
 use ir::Target;
 use plan::Plan;
@@ -25,6 +26,7 @@ use search::{Candidate, CostModel, Point};
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::Decision;
 use worker::Stop;
 
 /// The default of a task stays unless another candidate is predicted to take less time by this share. A search finds
@@ -56,6 +58,8 @@ pub struct Chooser<'a> {
     pub algorithms: Vec<String>,
     /// Names of filters that judge candidates before their code is made.
     pub filters: Vec<String>,
+    /// The machine whose times decide where there are some.
+    pub measured: Option<MeasuredOn<'a>>,
     /// Ends the reading early.
     pub interrupt: Stop,
 }
@@ -65,6 +69,8 @@ pub struct Chooser<'a> {
 pub struct Scored {
     pub point: Point,
     pub candidate: Candidate,
+    /// The point as records have it.
+    pub decisions: Vec<Decision>,
     pub score: f64,
     /// The predicted time over the default's: of the trees where they know it, else of the scores. None if the default was
     /// not read.
@@ -79,7 +85,9 @@ pub struct TaskScores {
     pub default_score: Option<f64>,
     /// Candidates that differ, those first that are predicted to take least time.
     pub best: Vec<Scored>,
-    /// The one that is clearly better than the default, if any is.
+    /// What the machine has measured whose times decide.
+    pub measured: Option<Incumbent>,
+    /// The one that is clearly better than the fastest that was measured, or else than the default, if any is.
     pub better: Option<Scored>,
     /// Why the first candidate without a score has none.
     pub unscored: Option<String>,
@@ -90,15 +98,35 @@ pub struct TaskScores {
 }
 
 impl TaskScores {
-    /// The candidate that is clearly better than the default, else the default.
+    /// The candidate that is clearly better, else the fastest that was measured, else the default.
     pub fn chosen(&self) -> &Candidate {
-        self.better.as_ref().map_or(&self.default, |b| &b.candidate)
+        match (&self.better, &self.measured) {
+            (Some(better), _) => &better.candidate,
+            (None, Some(measured)) => &measured.known.candidate,
+            (None, None) => &self.default,
+        }
     }
 
     /// The score of [`TaskScores::chosen`].
     pub fn chosen_score(&self) -> Option<f64> {
-        let better = self.better.as_ref().map(|b| b.score);
-        better.or(self.default_score)
+        match (&self.better, &self.measured) {
+            (Some(better), _) => Some(better.score),
+            (None, Some(measured)) => {
+                let of = measured.among(&self.best);
+                of.map(|s| s.score)
+            }
+            (None, None) => self.default_score,
+        }
+    }
+
+    /// The candidates for a machine to time, those first that are predicted to be the fastest: at most `most` that it has
+    /// not timed, before them the fastest that it has.
+    pub fn to_time(&self, most: usize) -> Vec<&Scored> {
+        let measured = self.measured.as_ref();
+        let first = measured.and_then(|m| m.among(&self.best));
+        let is_new = |s: &&Scored| measured.is_none_or(|m| !m.has_timed(s));
+        let new = self.best.iter().filter(is_new).take(most);
+        first.into_iter().chain(new).collect()
     }
 }
 
@@ -147,6 +175,7 @@ impl<'a> Chooser<'a> {
             seed: number(knob("seed")),
             algorithms: vec![],
             filters: vec![],
+            measured: None,
             interrupt: Stop::default(),
         }
     }
@@ -205,7 +234,18 @@ impl<'a> Chooser<'a> {
             let s = &mut searches[of_task.search];
             let point = point_of_default(&s.space, &task.program, &default.candidates[0]);
             s.known.extend(point);
+            if let Some(measured) = &self.measured {
+                let tolerance = requirements.tolerance;
+                let points = measured.points(&task.key, &s.place.target, &s.space, tolerance)?;
+                let new = points.into_iter().filter(|p| !s.known.contains(p));
+                let new: Vec<Point> = new.collect();
+                s.known.extend(new);
+            }
         }
+        let measured = match &self.measured {
+            Some(on) => on.incumbents(plan, self.target, requirements)?,
+            None => vec![None; plan.tasks.len()],
+        };
         for (task, of_task) in of_tasks.iter().enumerate() {
             if !wanted(task) {
                 searches[of_task.search].suspend();
@@ -215,21 +255,23 @@ impl<'a> Chooser<'a> {
         let mut builders = Builders::new(&self.host.workers, options.builders)?;
         builders.limit = options.build_limit;
         run.search(Some(&mut builders), observer)?;
-        let one = |(of_task, default): (&TaskSearch, Defaults)| {
-            self.scores(&run.searches[of_task.search], default)
+        let one = |((of_task, default), measured): ((&TaskSearch, Defaults), _)| {
+            self.scores(&run.searches[of_task.search], default, measured)
         };
-        Ok(of_tasks.iter().zip(defaults).map(one).collect())
+        let tasks = of_tasks.iter().zip(defaults).zip(measured);
+        Ok(tasks.map(one).collect())
     }
 
     /// What a search found. A candidate that reads exactly like the default stands for it.
-    fn scores(&self, s: &Search, mut default: Defaults) -> TaskScores {
+    fn scores(&self, s: &Search, mut default: Defaults, measured: Option<Incumbent>) -> TaskScores {
         let is_default = |r: &&Ranked| r.trial.candidate.as_ref() == Some(&default.candidates[0]);
         let of_default = s.best.iter().find(is_default);
         let best = self.ranked(s, of_default);
         TaskScores {
             default_score: of_default.map(|d| d.cost),
-            better: best.first().filter(|b| self.is_better(b)).cloned(),
+            better: self.better(&best, measured.as_ref()).cloned(),
             best,
+            measured,
             unscored: s.why_unanswered.clone(),
             trials: s.trials,
             default: default.candidates.remove(0),
@@ -264,6 +306,7 @@ impl<'a> Chooser<'a> {
             Some(Scored {
                 point: r.trial.point.clone(),
                 candidate: r.trial.candidate.clone()?,
+                decisions: record::decisions(&s.space, &r.trial.point),
                 score: r.cost,
                 time_ratio,
             })
@@ -275,13 +318,22 @@ impl<'a> Chooser<'a> {
         all
     }
 
-    /// Whether a candidate is predicted to take clearly less time than the default.
-    fn is_better(&self, candidate: &Scored) -> bool {
+    /// The candidate that is predicted to take clearly less time than the fastest that was measured, or else than the
+    /// default. Nothing is compared with a measured one that has no prediction.
+    fn better<'s>(&self, best: &'s [Scored], measured: Option<&Incumbent>) -> Option<&'s Scored> {
         let least_gain = match is_learned(&self.scorer, self.target) {
             true => LEAST_GAIN,
             false => LEAST_GAIN_OF_SCORES,
         };
-        candidate.time_ratio.is_some_and(|r| r < 1.0 - least_gain)
+        let (candidate, bar) = match measured {
+            None => (best.first()?, 1.0),
+            Some(m) => {
+                let new = best.iter().find(|s| !m.has_timed(s))?;
+                (new, m.among(best)?.time_ratio?)
+            }
+        };
+        let ratio = candidate.time_ratio?;
+        (ratio < bar * (1.0 - least_gain)).then_some(candidate)
     }
 
     fn options(&self) -> Options {

@@ -208,7 +208,7 @@ pub static KNOBS: &[Knob] = &[
         name: "export-top",
         kind: "count or percent",
         default: "1",
-        doc: "With --evaluate static or simulate, --json, and a target that does not run here: candidates of each task that are listed with their traces, those first that are predicted to be the fastest; 3% is that share of those that have a score",
+        doc: "With --evaluate static or simulate, and --export-to or a target that does not run here: candidates of each task that --json lists with their traces and --export-to exports, those first that are predicted to be the fastest; 3% is that share of those that have a score",
         source: OWN_CHOICE,
         affects_code: false,
     },

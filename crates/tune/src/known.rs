@@ -12,8 +12,8 @@ use schedule::Trace;
 use search::{Accuracy, Allowed, Candidate, SpaceKind};
 use std::collections::BTreeSet;
 use store::{
-    Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Record, RecordPlace, Store,
-    StoreError,
+    Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Record, RecordPlace, RecordQuery,
+    Store, StoreError, TIMED,
 };
 
 /// What a kernel must keep to.
@@ -87,6 +87,15 @@ pub(crate) fn constants_as_near(record: &Record, rotate_bytes: u64, target: &Tar
     }
 }
 
+/// Where a store has times of tasks that it has none of for a target and a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Counts of threads, and of how many tasks there are times for each.
+    pub threads: Vec<(u32, usize)>,
+    /// Names of machines, likewise.
+    pub machines: Vec<(String, usize)>,
+}
+
 /// Asks a store for the best candidates of a plan's tasks.
 pub struct Lookup<'a> {
     store: &'a Store,
@@ -138,29 +147,73 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Other counts of threads for which the store knows candidates of these tasks, and of how many tasks.
-    pub fn other_threads(&self) -> Result<Vec<(u32, usize)>> {
+    /// Of how many tasks there are times of a machine for a target.
+    fn measured(&self, target: &Target, machine: &str) -> Result<usize> {
+        let there = Lookup::new(self.store, self.plan, target, machine, self.requirements);
+        Ok(there.best_of_all()?.iter().flatten().count())
+    }
+
+    /// Other counts of threads for which this machine has times of these tasks, and of how many tasks.
+    fn other_threads(&self) -> Result<Vec<(u32, usize)>> {
         let targets = self.store.targets()?;
-        let counts: BTreeSet<u32> = targets.iter().map(|t| t.threads).collect();
+        let mut counts: BTreeSet<u32> = targets.iter().map(|t| t.threads).collect();
+        counts.remove(&self.target.threads());
         let mut found = Vec::new();
         for threads in counts {
-            if threads == self.target.threads() {
-                continue;
-            }
             let target = self.target.clone().with_threads(threads);
-            let lookup = Lookup::new(
-                self.store,
-                self.plan,
-                &target,
-                self.machine,
-                self.requirements,
-            );
-            let tasks = lookup.best_of_all()?.iter().flatten().count();
-            if tasks > 0 {
-                found.push((threads, tasks));
-            }
+            found.push((threads, self.measured(&target, self.machine)?));
         }
+        found.retain(|(_, tasks)| *tasks > 0);
         Ok(found)
+    }
+
+    /// Other machines that have times of these tasks for this target, by their names in the store, and of how many tasks.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn other_machines(&self) -> Result<Vec<(String, usize)>> {
+        let mut found = Vec::new();
+        for machine in self.store.machines()? {
+            let name = machine.fingerprint;
+            let tasks = self.measured(self.target, &name)?;
+            found.push((name, tasks));
+        }
+        found.retain(|(name, tasks)| name != self.machine && *tasks > 0);
+        Ok(found)
+    }
+
+    /// Where else there are times of these tasks: of other counts of threads on this machine, and of other machines.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn elsewhere(&self) -> Result<Elsewhere> {
+        Ok(Elsewhere {
+            threads: self.other_threads()?,
+            machines: self.other_machines()?,
+        })
+    }
+
+    /// The traces of all candidates of a task that the machine has timed, as text.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn timed(&self, task: &Task) -> Result<BTreeSet<String>> {
+        let place = self.place(task);
+        let query = RecordQuery {
+            task: Some(place.task),
+            target: Some(place.target),
+            machine: Some(place.machine),
+            evaluator: Some(TIMED),
+            ..RecordQuery::default()
+        };
+        let mut traces = BTreeSet::new();
+        self.store.visit_records(&query, |_, r| {
+            if r.outcome.median_ns().is_some() {
+                traces.insert(r.trace);
+            }
+            Ok(())
+        })?;
+        Ok(traces)
     }
 
     /// [`Lookup::best`] of every task of the plan.
@@ -298,7 +351,7 @@ mod tests {
     use crate::compile::{defaults, fallbacks};
     use crate::machine::{Machine, target_key};
     use crate::{begun_run, task_record};
-    use store::{Clock, Conditions, Extra, SpentByStage, TIMED};
+    use store::{Clock, Conditions, Extra, SpentByStage};
 
     const OP: &str = "op:dense(m=64,n=256,k=128)";
     /// Weights, and what goes in and out.

@@ -32,6 +32,7 @@ mod finalists;
 mod finish;
 mod funnel;
 mod in_model;
+pub mod incumbent;
 pub mod kernels;
 pub mod knobs;
 pub mod known;

@@ -552,7 +552,7 @@ pub fn context<'a>(
 const KNOWN: usize = 3;
 
 /// The fastest records of a task, which are points of this space.
-fn known(
+pub(crate) fn known(
     store: &Store,
     place: &RecordPlace<'_>,
     space: &Space,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::Store;
 use tune::compile::{Warning, assemble_last};
 use tune::kernels::{Kernels, Origins, kernels};
-use tune::known::{Lookup, Requirements};
+use tune::known::{Elsewhere, Lookup, Requirements};
 use tune::source::Source;
 use tune::{Error, Host, Result};
 
@@ -70,8 +70,8 @@ pub struct Compiled {
     pub columns_bytes: u64,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
-    /// Where no schedule came from measurements: for how many threads the store has some, and of how many tasks.
-    pub other_threads: Vec<(u32, usize)>,
+    /// Where else there are measured schedules, if the store has none for this target and machine.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 /// Compiles a model for a target, with the best candidates that the store knows for it, or
@@ -118,11 +118,12 @@ pub fn compile_plan(
     } = kernels(&mut plan, host, target, from)?;
     let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
-    let other_threads = match from.store.filter(|_| tuned == 0) {
-        None => vec![],
+    let elsewhere = match from.store.filter(|_| tuned == 0) {
+        None => None,
         Some(store) => {
             let machine = from.machine(host);
-            Lookup::new(store, &plan, target, &machine, from.requirements).other_threads()?
+            let lookup = Lookup::new(store, &plan, target, &machine, from.requirements);
+            Some(lookup.elsewhere()?)
         }
     };
     let derive = from.derive_at_load;
@@ -135,6 +136,6 @@ pub fn compile_plan(
         read,
         columns_bytes: stretched.columns_bytes(),
         warnings,
-        other_threads,
+        elsewhere,
     })
 }

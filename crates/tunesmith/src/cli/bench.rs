@@ -10,9 +10,8 @@ use super::compile::Written;
 use super::energy_args::MachineArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc};
-use super::model_args::{
-    ModelArgs, StoreArgs, check_runs_here, key_value, read_tensor, warn, warn_of_threads,
-};
+use super::machine_option::MachineOption;
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, key_value, read_tensor, warn};
 use super::output::{ARTIFACT, Output, TRACE};
 use super::parse::{parse_count, parse_duration};
 use super::pool_args::PoolArgs;
@@ -45,6 +44,8 @@ pub struct Args {
     pub model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    machine: MachineOption,
     /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
@@ -92,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    machine: MachineArgs,
+    energy: MachineArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -119,7 +120,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let inputs = Inputs::read(&a.inputs, &variants.models()[0])?;
     let key = a.sign.key()?;
     let mut files = [a.model.files(), a.sign.files(), a.store.files()?].concat();
-    files.extend(a.machine.files());
+    files.extend(a.energy.files());
     files.extend(inputs.files().iter().chain(&a.decisions).cloned());
     let output = |path: &Option<PathBuf>, kind| {
         let new = |path: &PathBuf| Output::new(path, kind, files.clone());
@@ -130,7 +131,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         a,
         variants: Arc::new(variants),
         inputs,
-        machine: a.machine.read(&a.store, Machine::host().cpus)?,
+        machine: a.energy.read(&a.store, Machine::host().cpus)?,
     };
     let (mut summaries, mut left, mut steps) = (Vec::new(), None, String::new());
     let mut trace = Trace::default();
@@ -239,6 +240,7 @@ fn check(a: &Args) -> Result<()> {
 /// What is measured: the variants of an artifact that the flags choose, or the model at all sizes that they give.
 fn subject(a: &Args) -> Result<(Variants, Vec<usize>)> {
     if let Some(path) = a.model.artifact() {
+        a.machine.named_in(None)?;
         let variants = a.pool.load(&path)?;
         let which = a.model.which(&variants)?;
         return Ok((variants, which));
@@ -248,6 +250,7 @@ fn subject(a: &Args) -> Result<(Variants, Vec<usize>)> {
     let target = a.model.resolve_target(&host.machine)?;
     check_runs_here(&target)?;
     let store = a.store.read_unless(a.defaults)?;
+    let machine = a.machine.named_in(store.as_ref())?;
     let requirements = a.model.requirements();
     let pool = a.pool.pool(target.threads() as usize)?;
     let mut variants = None;
@@ -260,10 +263,15 @@ fn subject(a: &Args) -> Result<(Variants, Vec<usize>)> {
             store.as_ref(),
         )?;
         drop(source);
-        let origins = Origins::of(requirements, store.as_ref());
+        let origins = Origins {
+            machine,
+            ..Origins::of(requirements, store.as_ref())
+        };
         let compiled = compile_plan(plan, &target, &host, &origins, &pool)?;
         warn(&compiled.warnings);
-        warn_of_threads(&name, &target, &compiled.other_threads);
+        if let Some(elsewhere) = &compiled.elsewhere {
+            a.machine.warn_of_defaults(&name, &target, elsewhere);
+        }
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;

@@ -1,25 +1,28 @@
 //! Candidates for a board that this program does not run on: executables with a script that times them there, and what
 //! the times say. The script runs over ssh, or whoever has the board runs it.
 
-use super::model_args::StoreArgs;
+use super::model_args::{StoreArgs, say};
 use super::parse::{parse_count, parse_share};
 use super::signals;
 use super::ssh::{Board, BoardArgs};
-use super::table::Table;
+use super::table::{Table, counted, ms, times as factor};
+use crate::titles::short;
+use clap::builder::NonEmptyStringValueParser;
 use ir::Target;
 use plan::Plan;
 use serde::{Deserialize, Serialize};
 use simulate::Runner;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::Store;
+use store::{Decision, Store, median};
 use study::MeasuredPoint;
-use tune::board::{BoardTimes, ExportedTasks, store_times};
+use tune::board::{BoardTimes, ExportedTasks, id, store_times};
 use tune::chooser::{Scored, TaskScores};
 use tune::compile::Builders;
 use tune::{Error, Host, Result, Stop};
@@ -41,7 +44,16 @@ const SOME_BOARD: &str = "board";
 /// Starts of each executable of a folder on a board.
 const ROUNDS: u32 = 3;
 
-pub const SCRIPT: &str = r#"#!/bin/sh
+/// What times.txt begins with where its candidates are known: the words, and which folder they are of.
+const OF_FOLDER: &str = "# candidates";
+
+/// The script that times candidates. Where they are those of an exported folder, times.txt says of which.
+pub fn script(folder: Option<&str>) -> String {
+    let begin = folder.map_or(":".into(), |id| format!("echo '{OF_FOLDER} {id}'"));
+    SCRIPT.replace("BEGIN", &begin)
+}
+
+const SCRIPT: &str = r#"#!/bin/sh
 # Times the candidates on this machine: ./time.sh [ROUNDS [PAUSE [LIMIT]]]
 # Each round starts all of them, and each start calls its kernel several times. PAUSE seconds follow each
 # start, and a start may take LIMIT seconds. Each line of times.txt has a candidate and the nanoseconds of
@@ -50,8 +62,11 @@ cd "$(dirname "$0")" || exit 1
 rounds=${1:-3}
 pause=${2:-0}
 limit=${3:+timeout $3}
-: >times.txt
-while [ "$rounds" -gt 0 ]; do
+BEGIN >times.txt || exit 1
+round=0
+while [ "$round" -lt "$rounds" ]; do
+    round=$((round + 1))
+    echo "round $round of $rounds" >&2
     for candidate in task*-*; do
         [ -x "$candidate" ] || continue
         if times=$($limit "./$candidate" time); then
@@ -63,8 +78,8 @@ while [ "$rounds" -gt 0 ]; do
         fi
         sleep "$pause"
     done
-    rounds=$((rounds - 1))
 done
+echo "the times are in times.txt" >&2
 "#;
 
 /// How many candidates of a task are listed.
@@ -102,6 +117,12 @@ struct Exported {
     algorithm: String,
     score: f64,
     trace: String,
+    /// Whether it is what runs where nothing is known.
+    #[serde(default)]
+    default: bool,
+    /// The point that the trace is of.
+    #[serde(default)]
+    decisions: Vec<Decision>,
     #[serde(default)]
     code_hash: Option<String>,
 }
@@ -137,6 +158,12 @@ impl<'a> Bundle<'a> {
             );
         }
         fs::create_dir_all(folder).map_err(fail(folder))?;
+        if folder.join(CANDIDATES).exists() {
+            let why = format!("{} has exported candidates already", folder.display());
+            return Err(Error::new(why).help(
+                "import their times and remove the folder, or name another one with --export-to",
+            ));
+        }
         let runner = Runner::new(target).map_err(no_runner)?;
         Ok(Bundle {
             folder,
@@ -147,13 +174,18 @@ impl<'a> Bundle<'a> {
         })
     }
 
-    /// Adds the first candidates of each task that are predicted to be the fastest.
+    /// Adds the candidates of each task that are predicted to be the fastest, and the default: only its time says whether
+    /// they are better.
     ///
     /// # Errors
     /// If one can no longer be built, or a file cannot be written.
     pub fn add(&mut self, plan: &Plan, scores: &[TaskScores], top: Top, host: &Host) -> Result<()> {
         for (task, scores) in plan.tasks.iter().zip(scores) {
-            let chosen: Vec<&Scored> = scores.best.iter().take(top.of(scores.best.len())).collect();
+            let mut chosen = scores.to_time(top.of(scores.best.len()));
+            let is_default = |s: &&Scored| s.candidate.trace == scores.default.trace;
+            if !chosen.iter().any(is_default) {
+                chosen.extend(scores.best.iter().find(is_default));
+            }
             let tasks = vec![task.clone(); chosen.len()];
             let candidates: Vec<_> = chosen.iter().map(|s| s.candidate.clone()).collect();
             let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
@@ -172,6 +204,8 @@ impl<'a> Bundle<'a> {
                     algorithm: scored.candidate.algorithm.clone(),
                     score: scored.score,
                     trace: schedule::print(&scored.candidate.trace),
+                    default: is_default(scored),
+                    decisions: scored.decisions.clone(),
                     code_hash: Some(format!("{:016x}", kernel.code_hash())),
                 });
             }
@@ -180,22 +214,29 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Writes the script, the list of candidates, and what they are of.
+    /// Writes the script, the list of candidates, and what they are of. Returns what to do with the folder.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn finish(self) -> Result<()> {
-        write(self.folder, "time.sh", SCRIPT.as_bytes())?;
+    pub fn finish(self) -> Result<String> {
         let path = self.folder.join(TASKS);
         let tasks = serde_json::to_string(&self.tasks).expect("plain data");
         fs::write(&path, tasks).map_err(fail(&path))?;
-        let path = self.folder.join(CANDIDATES);
-        let mut file = fs::File::create(&path).map_err(fail(&path))?;
+        let mut lines = String::new();
         for e in &self.exported {
-            let line = serde_json::to_string(e).expect("plain data");
-            writeln!(file, "{line}").map_err(fail(&path))?;
+            lines += &serde_json::to_string(e).expect("plain data");
+            lines.push('\n');
         }
-        Ok(())
+        write(self.folder, "time.sh", script(Some(&id(&lines))).as_bytes())?;
+        let path = self.folder.join(CANDIDATES);
+        fs::write(&path, lines).map_err(fail(&path))?;
+        let folder = self.folder.display().to_string();
+        Ok(format!(
+            "{} to time on the board are in {folder}: copy the folder there, run its time.sh, and copy its times.txt back; \
+             then `tunesmith simulate import {}` says which are the fastest",
+            counted(self.exported.len() as u32, "executable"),
+            shell_word(&folder),
+        ))
     }
 }
 
@@ -209,9 +250,9 @@ pub struct ImportArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// The board's name in the store [default: that of --board, or else board]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     machine: Option<String>,
-    /// Candidates of each task that are listed, the fastest first
+    /// Candidates of each task that are listed, the fastest first; the default is listed in any case
     #[arg(long, default_value_t = 5, value_parser = parse_count::<usize>)]
     top: usize,
     /// Print one JSON object
@@ -226,6 +267,8 @@ struct Timed<'e> {
     of: &'e Exported,
     calls: usize,
     median_ns: u64,
+    /// The time of the task's default over this one's, if the default was timed.
+    gain: Option<f64>,
     #[serde(skip)]
     ns: Vec<u64>,
 }
@@ -245,19 +288,23 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         let path = a.folder.join(name);
         fs::read_to_string(&path).map_err(fail(&path))
     };
-    let exported = exported(&read(CANDIDATES)?)?;
+    let candidates = read(CANDIDATES)?;
+    let exported = exported(&candidates)?;
     let of = exported_tasks(&a.folder)?;
     // A store that cannot be written is known before a board works for it.
     let store = of.as_ref().map(|_| a.store.write()).transpose()?;
     let stop = Stop::default();
     let watched = signals::watch(stop.clone(), || eprintln!("{STOPPING}"))?;
     if let Some(board) = a.board.connect(&stop)? {
-        time_all(&board, &a.folder, &exported)?;
+        time_all(&board, &a.folder, &exported, &id(&candidates))?;
     }
     let lines = read(TIMES).map_err(|e| {
         e.help("run time.sh of the folder on the board and copy the times.txt that it writes into the folder, or give --board HOST")
     })?;
-    let mut tasks = by_task(&exported, times(&lines)?);
+    check_folder(&lines, &id(&candidates))?;
+    let times = times(&lines)?;
+    say_what_is_missing(&exported, &times);
+    let mut tasks = by_task(&exported, times);
     if tasks.is_empty() {
         return Err(
             Error::new(format!("{TIMES} has no times of the candidates"))
@@ -269,14 +316,64 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         _ => None,
     };
     for timed in tasks.values_mut() {
-        timed.sort_by_key(|t| t.median_ns);
-        timed.truncate(a.top);
+        rank(timed);
+        let rest = timed.split_off(a.top.min(timed.len()));
+        timed.extend(rest.into_iter().find(|t| t.of.default));
     }
     match a.json {
         true => super::print_json(&serde_json::json!({ "tasks": tasks, "stored": stored }))?,
         false => print(tasks.values(), stored.as_ref())?,
     }
     Ok(watched.exit_code())
+}
+
+/// Refuses times of the candidates of another folder.
+fn check_folder(times: &str, id: &str) -> Result<()> {
+    let named = times.lines().find_map(|l| l.strip_prefix(OF_FOLDER));
+    match named.map(str::trim) {
+        Some(other) if other != id => Err(Error::new(format!(
+            "{TIMES} has times of the candidates of another folder"
+        ))
+        .help("copy the times.txt that time.sh of this folder wrote, or import the other folder")),
+        _ => Ok(()),
+    }
+}
+
+/// Says which candidates have no times, and that there are times of others.
+fn say_what_is_missing(exported: &[Exported], times: &BTreeMap<&str, Vec<u64>>) {
+    let names: BTreeSet<&str> = exported.iter().map(|e| e.executable.as_str()).collect();
+    let untimed: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|n| !times.contains_key(n))
+        .collect();
+    if let Some(first) = untimed.first() {
+        say(&format!(
+            "warning: {} of {} have no time, such as {first}: they failed, or the script was stopped",
+            untimed.len(),
+            counted(names.len() as u32, "candidate"),
+        ));
+    }
+    let unknown: Vec<&str> = times
+        .keys()
+        .copied()
+        .filter(|n| !names.contains(n))
+        .collect();
+    if let Some(first) = unknown.first() {
+        say(&format!(
+            "warning: {TIMES} has times of {} that the folder does not list, such as {first}; they are left out",
+            counted(unknown.len() as u32, "executable"),
+        ));
+    }
+}
+
+/// Sorts the candidates of a task, the fastest first, and compares them with the default.
+fn rank(timed: &mut [Timed<'_>]) {
+    timed.sort_by_key(|t| t.median_ns);
+    let default = timed.iter().find(|t| t.of.default).map(|t| t.median_ns);
+    for t in timed {
+        t.gain = default.map(|ns| ns as f64 / t.median_ns as f64);
+    }
 }
 
 /// The candidates that have times, by the tasks in the names of their executables.
@@ -286,12 +383,15 @@ fn by_task<'e>(
 ) -> BTreeMap<&'e str, Vec<Timed<'e>>> {
     let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
     for of in exported {
-        if let Some(ns) = times.remove(of.executable.as_str()) {
+        if let Some(ns) = times.remove(of.executable.as_str())
+            && let Some(median_ns) = median(&ns)
+        {
             let task = of.executable.split('-').next().unwrap_or_default();
             tasks.entry(task).or_default().push(Timed {
                 of,
                 calls: ns.len(),
-                median_ns: median(ns.clone()),
+                median_ns,
+                gain: None,
                 ns,
             });
         }
@@ -327,6 +427,7 @@ fn keep<'t>(
             Some(BoardTimes {
                 task: task.parse().ok()?,
                 algorithm: &t.of.algorithm,
+                decisions: &t.of.decisions,
                 trace: &t.of.trace,
                 code_hash: t.of.code_hash.as_deref(),
                 ns: &t.ns,
@@ -340,9 +441,14 @@ fn keep<'t>(
             compile += &format!(" {flag} {value}");
         }
     }
-    compile += &format!(" --threads {} --machine {machine}", of.target.threads);
+    let word = |w: &str| shell_word(w).into_owned();
+    compile += &format!(
+        " --threads {} --machine {}",
+        of.target.threads,
+        word(machine)
+    );
     if let Some(path) = &a.store.store {
-        compile += &format!(" --store {}", path.display());
+        compile += &format!(" --store {}", word(&path.display().to_string()));
     }
     Ok(Stored {
         store: store.path().into(),
@@ -352,8 +458,17 @@ fn keep<'t>(
     })
 }
 
+/// A word as a shell reads it.
+pub fn shell_word(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:,./-".contains(c);
+    match word.chars().all(plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")).into(),
+    }
+}
+
 /// Times all executables of a folder on a board, and writes their times there if there are any.
-fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<()> {
+fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported], id: &str) -> Result<()> {
     let names: Vec<String> = exported.iter().map(|e| e.executable.clone()).collect();
     let times = board.times(folder, &names, ROUNDS)?;
     times.complain();
@@ -364,6 +479,7 @@ fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<(
     }
     let path = folder.join(TIMES);
     let mut file = fs::File::create(&path).map_err(fail(&path))?;
+    writeln!(file, "{OF_FOLDER} {id}").map_err(fail(&path))?;
     for (name, ns) in times
         .ns
         .iter()
@@ -395,17 +511,10 @@ pub fn time_points(board: &Board<'_>, target: &Target, points: &mut [MeasuredPoi
     let times = board.times(folder.path(), &names, 1)?;
     times.complain();
     for (i, p) in points.iter_mut().enumerate() {
-        p.ns = times
-            .ns
-            .get(&format!("task0-{i}"))
-            .map(|ns| median(ns.clone()));
+        let ns = times.ns.get(&format!("task0-{i}"));
+        p.ns = ns.and_then(|ns| median(ns));
     }
     Ok(())
-}
-
-fn median(mut ns: Vec<u64>) -> u64 {
-    ns.sort_unstable();
-    ns[ns.len() / 2]
 }
 
 /// Writes a file that may be run.
@@ -429,10 +538,10 @@ fn exported(lines: &str) -> Result<Vec<Exported>> {
 /// The nanoseconds of each executable's calls.
 fn times(lines: &str) -> Result<BTreeMap<&str, Vec<u64>>> {
     let mut times: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for line in lines.lines() {
+    for line in lines.lines().filter(|l| !l.starts_with('#')) {
         let parts = line
             .split_once(' ')
-            .and_then(|(name, ns)| Some((name, ns.parse().ok()?)));
+            .and_then(|(name, ns)| Some((name, ns.parse().ok().filter(|ns| *ns > 0)?)));
         let (name, ns) = parts.ok_or_else(|| {
             Error::new(format!(
                 "{TIMES} has the line `{line}`, which is no candidate and its nanoseconds"
@@ -448,14 +557,28 @@ fn print<'t>(
     tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>,
     stored: Option<&Stored>,
 ) -> Result<()> {
-    let mut table = Table::new(&["task", "executable", "algorithm", "median ms", "calls"]);
-    for timed in tasks {
-        for t in timed {
+    let mut table = Table::new(&[
+        "task",
+        "executable",
+        "algorithm",
+        "median ms",
+        "gain",
+        "calls",
+    ])
+    .dispensable(&["calls", "algorithm"]);
+    let tasks: Vec<_> = tasks.collect();
+    let titles: Vec<&str> = tasks.iter().map(|timed| &*timed[0].of.task).collect();
+    for (timed, title) in tasks.iter().zip(short(&titles)) {
+        for t in *timed {
             table.row(vec![
-                t.of.task.clone(),
+                title.clone(),
                 t.of.executable.clone(),
                 t.of.algorithm.clone(),
-                format!("{:.3}", t.median_ns as f64 / 1e6),
+                ms(Some(t.median_ns as f64 / 1e6)),
+                match t.of.default {
+                    true => "default".into(),
+                    false => t.gain.map_or("-".into(), factor),
+                },
                 t.calls.to_string(),
             ]);
         }
@@ -463,8 +586,10 @@ fn print<'t>(
     table.print()?;
     super::print_line(&match stored {
         Some(s) => format!(
-            "{} candidates are stored as times of the machine {}; `{}` takes the fastest",
-            s.records, s.machine, s.compile
+            "the times of {} are stored as those of the machine {}; `{}` takes the fastest",
+            counted(s.records as u32, "candidate"),
+            s.machine,
+            s.compile
         ),
         None => format!(
             "nothing is stored: the folder has no {TASKS}; export the candidates again to have `compile` take the fastest"
@@ -475,6 +600,13 @@ fn print<'t>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_them() {
+        assert_eq!(shell_word("user@pi-4.local:22"), "user@pi-4.local:22");
+        assert_eq!(shell_word("my board's"), r"'my board'\''s'");
+        assert_eq!(shell_word("$x"), "'$x'");
+    }
 
     #[test]
     fn a_top_is_a_number_or_a_share() {

@@ -2,6 +2,7 @@
 
 use super::executable::Runner;
 use super::keys::VerifyArgs;
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::table::{Table, or_unknown};
 use crate::check::{Agreement, LayerAgreement, check, check_outputs};
@@ -25,6 +26,8 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    machine: MachineOption,
     /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
@@ -84,6 +87,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Some(_) => None,
         None => a.store.read_unless(a.defaults)?,
     };
+    let machine = a.machine.named_in(store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let mut reports = Vec::new();
     for source in sources {
@@ -93,15 +97,15 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             None => {
                 let store = store.as_ref();
                 let plan = source.plan_for(&host.machine, &target, a.model.accuracy(), store)?;
-                let requirements = a.model.requirements();
-                let compiled = compile_plan(
-                    plan,
-                    &target,
-                    &host,
-                    &Origins::of(requirements, store),
-                    &pool,
-                )?;
+                let origins = Origins {
+                    machine,
+                    ..Origins::of(a.model.requirements(), store)
+                };
+                let compiled = compile_plan(plan, &target, &host, &origins, &pool)?;
                 warn(&compiled.warnings);
+                if let Some(elsewhere) = &compiled.elsewhere {
+                    a.machine.warn_of_defaults(&source.name, &target, elsewhere);
+                }
                 Arc::new(compiled.model)
             }
         };

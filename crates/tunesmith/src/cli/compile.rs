@@ -3,9 +3,8 @@
 use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
-use super::model_args::{
-    ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads, warn_of_types,
-};
+use super::machine_option::MachineOption;
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_types};
 use super::output::{ARTIFACT, EXECUTABLE, OBJECT, Output};
 use super::parse::{parse_count, parse_megabytes, parse_time};
 use super::plan_facts::PlanFacts;
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{MachineKey, STATIC, Store};
+use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
 use tune::kernels::Origins;
@@ -43,9 +42,8 @@ pub struct Args {
     /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
-    /// Use what this machine measured, by its name in the store, such as a board's of `simulate import` [default: this machine]
-    #[arg(long, value_name = "NAME", conflicts_with = "defaults")]
-    machine: Option<String>,
+    #[command(flatten)]
+    machine: MachineOption,
     #[arg(long, help = doc("choose"), value_name = "default|static", default_value = default("choose"), value_parser = [BY_DEFAULT, STATIC])]
     choose: String,
     #[arg(long, help = with_default("choose-time"), value_parser = parse_time)]
@@ -166,21 +164,6 @@ fn chooser<'a>(
     }))
 }
 
-/// Refuses a machine that a store knows nothing of.
-fn check_machine(store: &Store, name: &str) -> Result<()> {
-    let machines = store.machines()?;
-    if machines.iter().any(|m| m.fingerprint == name) {
-        return Ok(());
-    }
-    let known = |m: MachineKey| format!("{} ({})", m.fingerprint, m.description);
-    let known: Vec<String> = machines.into_iter().map(known).collect();
-    let why = format!("--machine {name}: the store has no such machine");
-    Err(Error::new(why).help(match known.is_empty() {
-        true => "it has none; `tunesmith simulate import` stores what a board measured".into(),
-        false => format!("it has {}", known.join("; ")),
-    }))
-}
-
 /// Refuses to leave constants out where nothing makes them.
 fn check_derives(a: &Args, target: &Target) -> Result<()> {
     match a.derive_at_load {
@@ -262,15 +245,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     check_derives(a, &target)?;
     let destination = destination(a, &sources[0].name)?;
     let store = a.store.read_unless(a.defaults)?;
-    if let (Some(name), Some(store)) = (&a.machine, &store) {
-        check_machine(store, name)?;
-    }
+    let machine = a.machine.named_in(store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
     let accuracy = requirements.accuracy;
     let chooser = chooser(a, &host, &target, sources.len())?;
     let from = Origins {
-        machine: a.machine.as_deref(),
+        machine,
         chooser: chooser.as_ref(),
         count: a.keep_alternatives.max(1 + a.alternatives.len()),
         algorithms: &a.alternatives,
@@ -301,10 +282,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             read,
             columns_bytes,
             warnings,
-            other_threads,
+            elsewhere,
         } = compile_plan(plan, &target, &host, &from, &pool)?;
         warn(&warnings);
-        warn_of_threads(&name, &target, &other_threads);
+        if let Some(elsewhere) = &elsewhere {
+            a.machine.warn_of_defaults(&name, &target, elsewhere);
+        }
         summaries.push(Summary {
             model: name,
             sizes,

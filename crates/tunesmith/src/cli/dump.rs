@@ -3,6 +3,7 @@
 //! Builds in this process, with every promise checked after every step; this
 //! is not the tuning parent, so code generation may happen here.
 
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs};
 use super::score_args::{ScoreArgs, Scoring};
 use super::task_args::{Which, pick};
@@ -36,6 +37,8 @@ pub struct Args {
     /// Which candidate: default, fallback, best (of the store), or a file with a trace
     #[arg(long, default_value = "default", value_parser = clap::value_parser!(Which))]
     candidate: Which,
+    #[command(flatten)]
+    machine: MachineOption,
     /// For the stage `passes`: print only this pass
     #[arg(long)]
     pass: Option<String>,
@@ -104,6 +107,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if let Some(pass) = &a.pass {
         check_pass(pass, a.stage)?;
     }
+    a.candidate.check_machine(&a.machine, "--candidate")?;
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
@@ -178,9 +182,11 @@ fn dump(
         }
         _ => {}
     }
-    let candidate =
-        a.candidate
-            .candidate(plan, task, machine, target, a.model.requirements(), store)?;
+    let requirements = a.model.requirements();
+    let measured_on = a.machine.fingerprint(store, machine)?;
+    let candidate = a
+        .candidate
+        .candidate(plan, task, &measured_on, target, requirements, store)?;
     let text = match a.stage {
         DumpStage::TensorExpression | DumpStage::Analysis | DumpStage::Rules | DumpStage::Space => {
             unreachable!("answered above")

@@ -3,7 +3,8 @@
 use super::explain_choices::{self, Choices};
 use super::explain_predict::{self, Predicted, predictions};
 use super::explain_text::{self, Shown};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_threads};
+use super::machine_option::MachineOption;
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn};
 use super::parse::{parse_count, parse_duration};
 use super::pool_args::{PoolArgs, only_one};
 use super::score_args::{ScoreArgs, Scoring};
@@ -43,6 +44,8 @@ pub struct Args {
     pub model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    machine: MachineOption,
     #[command(flatten)]
     pool: PoolArgs,
     /// Use no tuning records, only default schedules
@@ -125,8 +128,11 @@ impl Args {
         })
     }
 
-    /// Refuses options that need others.
+    /// Refuses a target that does not run here, and options that need others.
     fn check(&self, target: &Target) -> Result<()> {
+        check_runs_here(target).map_err(|e| {
+            e.help("`tunesmith tasks` with --target and --machine NAME lists what another machine measured; `compile` makes a model for the target")
+        })?;
         if self.scaling && target.threads() == 1 {
             return Err(Error::new("--scaling compares several threads with one")
                 .help("give --threads 2 or more"));
@@ -247,11 +253,16 @@ fn explained(
                 plan,
                 target,
                 &host,
-                &Origins::of(requirements, store),
+                &Origins {
+                    machine: a.machine.named_in(store)?,
+                    ..Origins::of(requirements, store)
+                },
                 &pool,
             )?;
             warn(&compiled.warnings);
-            warn_of_threads(&source.name, target, &compiled.other_threads);
+            if let Some(elsewhere) = &compiled.elsewhere {
+                a.machine.warn_of_defaults(&source.name, target, elsewhere);
+            }
             (source, Arc::new(compiled.model), None)
         }
     };
@@ -296,7 +307,7 @@ fn known_times(
     let (Some(store), Some(plan)) = (store, plan) else {
         return Ok(HashMap::new());
     };
-    let machine = Machine::host().fingerprint();
+    let machine = a.machine.fingerprint(store, &Machine::host())?;
     let lookup = Lookup::new(store, plan, target, &machine, a.model.requirements());
     let tasks = plan.tasks.iter().zip(lookup.best_of_all()?);
     Ok(tasks
@@ -330,13 +341,13 @@ fn one_thread_subject(
 pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
-    check_runs_here(&target)?;
     a.check(&target)?;
     let scoring = scoring(a, &machine, &target)?;
     let files = Files::of(a)?;
     let store = a
         .store
         .read_unless(a.defaults || a.model.artifact().is_some())?;
+    a.machine.named_in(store.as_ref())?;
     let Explained {
         name,
         plan,

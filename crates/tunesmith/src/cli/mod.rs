@@ -30,6 +30,7 @@ mod html;
 mod info;
 mod keys;
 mod knobs;
+mod machine_option;
 mod made_for;
 mod model_args;
 mod models;

@@ -453,21 +453,6 @@ pub fn say_gone(selectors: &Selectors) {
     }
 }
 
-/// Says on standard error that a model has default schedules only, though the store has measured ones for other
-/// counts of threads.
-pub fn warn_of_threads(model: &str, target: &Target, others: &[(u32, usize)]) {
-    for (threads, tasks) in others {
-        let (own, measured) = (
-            counted(target.threads(), "thread"),
-            counted(*threads, "thread"),
-        );
-        say(&format!(
-            "warning: {model}: no schedule was measured for {own}, and {} for {measured}; give --threads {threads} to use them",
-            counted(*tasks as u32, "schedule")
-        ));
-    }
-}
-
 /// Says on standard error, once, that threads share CPUs.
 pub fn warn_of_cpus(threads: usize) {
     static SAID: Once = Once::new();

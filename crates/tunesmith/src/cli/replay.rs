@@ -2,6 +2,7 @@
 //!
 //! A log is never mixed with measurements: what comes from it says *replayed*.
 
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::parse::parse_time;
 use super::records::title;
@@ -45,6 +46,8 @@ pub struct Args {
         required_unless_present = "run",
     )]
     trace: Option<Which>,
+    #[command(flatten)]
+    machine: MachineOption,
     /// The run whose log is printed: its id, or the start of its id
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["model", "trace"])]
     run: Option<String>,
@@ -64,8 +67,15 @@ pub struct Args {
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     match (&a.run, &a.model, &a.trace) {
-        (Some(id), ..) => log(a, id),
-        (None, Some(model), Some(which)) => measure_again(a, model, which),
+        (Some(id), ..) => {
+            let advice = "leave it out: the log says which machine measured";
+            a.machine.refuse("a log is printed", advice)?;
+            log(a, id)
+        }
+        (None, Some(model), Some(which)) => {
+            which.check_machine(&a.machine, "--trace")?;
+            measure_again(a, model, which)
+        }
         _ => Err(Error::new("there is nothing to replay")
             .help("give MODEL and --trace FILE, or --run RUN_ID")),
     }
@@ -118,7 +128,8 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     };
     let task = &plan.tasks[index];
     let requirements = model.requirements();
-    let candidate = which.candidate(&plan, task, machine, &target, requirements, &store)?;
+    let measured_on = a.machine.fingerprint(&store, machine)?;
+    let candidate = which.candidate(&plan, task, &measured_on, &target, requirements, &store)?;
     let mut builders = Builders::new(&host.workers, 1)?;
     let here = machine.target(target.threads());
     let plain = fallbacks(from_ref(task), &here)?;

@@ -3,7 +3,7 @@
 //! `ssh` and `scp` read the user's configuration, so keys, ports and jump hosts are set there or by `--ssh-option`. Nobody
 //! is asked for a password.
 
-use super::board::SCRIPT;
+use super::board::script;
 use super::parse::{parse_duration, parse_time};
 use simulate::{EmulatorError, output, output_unless};
 use std::collections::BTreeMap;
@@ -199,8 +199,11 @@ impl Board<'_> {
     pub fn times(&self, folder: &Path, names: &[String], rounds: u32) -> Result<Times> {
         // scp takes a `-` for an option, and what is before a `:` for a host, but not behind a `/`.
         let folder = &folder.canonicalize().map_err(unread(folder))?;
-        let script = folder.join(SCRIPT_NAME);
-        std::fs::write(&script, SCRIPT).map_err(unread(&script))?;
+        let path = folder.join(SCRIPT_NAME);
+        // That of an exported folder says whose times they are.
+        if !path.exists() {
+            std::fs::write(&path, script(None)).map_err(unread(&path))?;
+        }
         let mut all = Times::default();
         for batch in names.chunks(BATCH) {
             if self

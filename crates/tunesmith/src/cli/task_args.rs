@@ -1,5 +1,7 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
+use super::board::shell_word;
+use super::machine_option::MachineOption;
 use crate::titles;
 use ir::Target;
 use plan::{Plan, Task};
@@ -9,7 +11,6 @@ use std::slice::from_ref;
 use store::Store;
 use tune::compile::{defaults, fallbacks};
 use tune::known::{Lookup, Requirements};
-use tune::machine::Machine;
 use tune::{Error, Result};
 
 /// Tasks that an error lists before it stops.
@@ -98,12 +99,26 @@ pub fn read_trace(path: &Path) -> Result<Candidate> {
 }
 
 impl Which {
-    /// The candidate for a task of a plan.
+    /// Refuses to name a machine where no candidate of the store is asked for.
+    ///
+    /// # Errors
+    /// If one is named.
+    pub fn check_machine(&self, machine: &MachineOption, flag: &str) -> Result<()> {
+        match self {
+            Which::Best => Ok(()),
+            _ => machine.refuse(
+                "no time in the store is asked for",
+                &format!("give {flag} best with it"),
+            ),
+        }
+    }
+
+    /// The candidate for a task of a plan; the machine is the one whose times count, by its name in the store.
     pub fn candidate(
         &self,
         plan: &Plan,
         task: &Task,
-        machine: &Machine,
+        machine: &str,
         target: &Target,
         requirements: Requirements,
         store: &Store,
@@ -119,15 +134,20 @@ impl Which {
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
-                let machine = machine.fingerprint();
-                let best = Lookup::new(store, plan, target, &machine, requirements).best(task)?;
-                best.map(|k| k.candidate).ok_or_else(|| {
-                    Error::new(format!(
-                        "the store knows no time of {} on this target and machine",
-                        task.title()
-                    ))
-                    .help("tune it first, or give `default` instead of `best`")
-                })
+                let lookup = Lookup::new(store, plan, target, machine, requirements);
+                if let Some(best) = lookup.best(task)? {
+                    return Ok(best.candidate);
+                }
+                let mut advice = "tune it first, or give `default` instead of `best`".to_string();
+                if let Some((other, _)) = lookup.other_machines()?.first() {
+                    advice += &format!(
+                        "; `--machine {}` has times of this model",
+                        shell_word(other)
+                    );
+                }
+                let title = task.title();
+                let why = format!("the store knows no time of {title} on this target and machine");
+                Err(Error::new(why).help(advice))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `tasks`: what a model is split into, and what is known of each part.
 
-use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads};
+use super::machine_option::MachineOption;
+use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
 use super::screen::{self, wrapped};
 use super::table::{Table, count, counted, ms};
@@ -26,6 +27,8 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    machine: MachineOption,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -76,11 +79,10 @@ fn rows(
     plan: &Plan,
     target: &Target,
     requirements: Requirements,
-    machine: &Machine,
+    machine: &str,
     store: &Store,
 ) -> Result<Vec<Row>> {
-    let machine = machine.fingerprint();
-    let known = Lookup::new(store, plan, target, &machine, requirements).best_of_all()?;
+    let known = Lookup::new(store, plan, target, machine, requirements).best_of_all()?;
     let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
     Ok(tasks
         .map(|(index, ((task, uses), best))| {
@@ -117,12 +119,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let store = a.store.read()?;
+    let measured_on = a.machine.fingerprint(&store, &machine)?;
     let plan = source.plan_for(&machine, &target, a.model.accuracy(), Some(&store))?;
-    let tasks = rows(&plan, &target, a.model.requirements(), &machine, &store)?;
+    let tasks = rows(&plan, &target, a.model.requirements(), &measured_on, &store)?;
     if tasks.iter().all(|t| t.best_ms.is_none()) {
-        let machine = machine.fingerprint();
-        let lookup = Lookup::new(&store, &plan, &target, &machine, a.model.requirements());
-        warn_of_threads(&source.name, &target, &lookup.other_threads()?);
+        let lookup = Lookup::new(&store, &plan, &target, &measured_on, a.model.requirements());
+        let elsewhere = lookup.elsewhere()?;
+        a.machine
+            .warn_of_defaults(&source.name, &target, &elsewhere);
     }
     let report = TaskList {
         model: source.name.clone(),

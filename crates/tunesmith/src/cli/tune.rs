@@ -5,6 +5,7 @@ use super::board::Top;
 use super::energy_args::EnergyArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
+use super::machine_option::MachineOption;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
 use super::output::{ARTIFACT, DECISIONS, Output, PAGE};
 use super::parse::{
@@ -53,6 +54,8 @@ pub struct Args {
     pub more: Vec<String>,
     #[command(flatten)]
     pub store: StoreArgs,
+    #[command(flatten)]
+    pub machine: MachineOption,
     #[arg(long, value_parser = parse_time, help = doc("time"), default_value = default("time"),
         conflicts_with = "trials")]
     pub time: Duration,
@@ -74,8 +77,8 @@ pub struct Args {
     read_time: Option<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = Top::parse)]
     pub export_top: Top,
-    /// With --evaluate static or simulate and a target that does not run here: a folder for executables of the candidates that
-    /// --export-top lists, with a script that times them on a board
+    /// With --evaluate static or simulate: measure nothing here, and write a folder with executables of the candidates that
+    /// --export-top lists, of the defaults, and with a script that times them on another machine
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "DIR")]
     pub export_to: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
@@ -354,13 +357,20 @@ fn check_measured(a: &Args) -> Result<()> {
         )
         .help("add --keep-alternatives 3"));
     }
-    for name in ["export-top", "export-to"] {
-        if a.given.iter().any(|g| g == name) {
-            return Err(Error::new(format!("--{name} has no effect here: this run measures candidates"))
-                .help(format!("`tunesmith tasks` and `records` list what was measured; --{name} is for --evaluate static and a target that does not run here")));
-        }
+    let export = ["export-to", "export-top"];
+    let export = export.iter().find(|e| a.given.iter().any(|g| g == **e));
+    let measures = "this run measures candidates on this machine";
+    match (a.evaluate.as_str(), export) {
+        (TIMED, Some(name)) => Err(Error::new(format!("--{name} has no effect here: {measures}")).help(
+            "add --evaluate static or simulate to read candidates for another machine; `tunesmith tasks` and `records` list what was measured",
+        )),
+        (_, Some(name)) => Err(Error::new(format!("--{name} has no effect here: {measures}"))
+            .help("add --export-to FOLDER to read candidates for another machine")),
+        (_, None) => a.machine.refuse(
+            measures,
+            "add --evaluate simulate --export-to FOLDER to read candidates for another machine, or leave --machine out",
+        ),
     }
-    Ok(())
 }
 
 /// Refuses a file of decisions that could not be written when the model is tuned.
@@ -442,10 +452,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
-    match check_runs_here(&target) {
-        Err(_) if a.evaluate != TIMED => return tune_reading::run(a, begun, &host, &target),
-        runs => runs?,
+    let runs = check_runs_here(&target);
+    if a.evaluate != TIMED && (a.export_to.is_some() || runs.is_err()) {
+        return tune_reading::run(a, begun, &host, &target);
     }
+    runs?;
     check_measured(a)?;
     let mut options = options(a, begun, machine.cpus, target.threads())?;
     options.check()?;

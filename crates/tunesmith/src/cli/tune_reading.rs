@@ -1,10 +1,9 @@
-//! `tune --evaluate static` for a target whose code does not run here: candidates are read, and
-//! nothing is measured.
+//! `tune --evaluate static` or `simulate` for another machine: candidates are read, and nothing is measured.
 
 use super::board::{Bundle, Top};
 use super::model_args::{say, warn, warn_of_types};
 use super::progress::Progress;
-use super::table::{Table, times};
+use super::table::{Table, counted, ms, times};
 use super::tune::{Args, STOPPING, outputs};
 use super::{screen, signals};
 use crate::compile::join;
@@ -17,9 +16,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+use store::Store;
 use tune::chooser::{Chooser, TaskScores};
 use tune::compile::{Builders, assemble_last};
 use tune::filter::{Distinct, Loops};
+use tune::incumbent::MeasuredOn;
+use tune::known::{Elsewhere, Lookup};
 use tune::scorer::Scorer;
 use tune::stretches::Stretched;
 use tune::{Error, Host, Result, Stop, StopRule};
@@ -45,6 +47,9 @@ struct ReadReport {
     default_cycles: f64,
     cycles: f64,
     artifact: String,
+    /// The machine whose times decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<String>,
     tasks: Vec<ReadTask>,
 }
 
@@ -55,6 +60,11 @@ struct ReadTask {
     uses: usize,
     /// Of the candidate that was chosen.
     algorithm: String,
+    /// Where it comes from.
+    origin: Origin,
+    /// The least time of a call that the machine measured whose times decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_ms: Option<f64>,
     /// Predicted cycles of one call.
     default_cycles: Option<f64>,
     cycles: Option<f64>,
@@ -62,8 +72,30 @@ struct ReadTask {
     /// Why the first candidate without a score has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     unscored: Option<String>,
-    /// The candidates that are predicted to be the fastest, the first one first.
+    /// The candidates that are predicted to be the fastest, the first one first. Of those that the machine has timed whose
+    /// times decide only the fastest, before all others.
     best: Vec<ReadCandidate>,
+}
+
+/// Where a candidate comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Origin {
+    Default,
+    /// It is predicted to be clearly faster.
+    Read,
+    /// The machine whose times decide has measured no faster one.
+    Measured,
+}
+
+impl Origin {
+    fn of(s: &TaskScores) -> Origin {
+        match (&s.better, &s.measured) {
+            (Some(_), _) => Origin::Read,
+            (None, Some(_)) => Origin::Measured,
+            (None, None) => Origin::Default,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -135,11 +167,32 @@ fn check(a: &Args) -> Result<()> {
     let ignored = a.given.iter().find(|g| MEASURING.contains(&g.as_str()));
     match ignored {
         Some(name) => Err(Error::new(format!(
-            "--{name} has no effect here: candidates for a target that does not run here are only read"
+            "--{name} has no effect here: candidates for another machine are only read"
         ))
-        .help(format!("leave --{name} out, or tune on a machine that runs the target"))),
+        .help(format!(
+            "leave --{name} out, or tune on a machine that runs the target"
+        ))),
         None => Ok(()),
     }
+}
+
+/// Says that other machines have measured tasks of the plan.
+fn hint_at_times(a: &Args, chooser: &Chooser<'_>, store: &Store, plan: &Plan) -> Result<()> {
+    let here = chooser.host.machine.fingerprint();
+    let lookup = Lookup::new(store, plan, chooser.target, &here, chooser.requirements);
+    let elsewhere = Elsewhere {
+        threads: vec![],
+        machines: lookup.other_machines()?,
+    };
+    a.machine
+        .warn_of_defaults(&plan.name, chooser.target, &elsewhere);
+    Ok(())
+}
+
+/// The machine whose times decide, if one is named.
+fn measured_on<'a>(a: &'a Args, store: &'a Store) -> Result<Option<MeasuredOn<'a>>> {
+    let named = a.machine.named(store)?;
+    Ok(named.map(|machine| MeasuredOn { store, machine }))
 }
 
 pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<ExitCode> {
@@ -167,6 +220,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         seed: a.seed,
         algorithms: a.algorithms.clone(),
         filters: a.filter.clone(),
+        measured: measured_on(a, &store)?,
         interrupt: Stop::default(),
         ..Chooser::new(host, target, a.model.requirements())
     };
@@ -182,6 +236,9 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         for source in sources {
             warn_of_types(&source, target);
             let plan = source.plan_for(&host.machine, target, a.model.accuracy(), Some(&store))?;
+            if chooser.measured.is_none() {
+                hint_at_times(a, &chooser, &store, &plan)?;
+            }
             let scores = chooser.read(&plan, |_| true, &mut progress)?;
             let mut report = report(&chooser, &plan, &scores, a.export_top);
             report.rates.clone_from(&scoring.source);
@@ -207,13 +264,14 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         }
     }
     progress.finish();
-    if let Some(folder) = board {
-        folder.finish()?;
-    }
+    let exported = board.map(Bundle::finish).transpose()?;
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
-        (reports, false) => reports.iter().try_for_each(print)?,
+        (reports, false) => {
+            reports.iter().try_for_each(print)?;
+            exported.map_or(Ok(()), |text| super::print_line(&text))?;
+        }
     }
     Ok(watched.exit_code())
 }
@@ -225,14 +283,15 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: Top) -
         key: plan.tasks[i].key.clone(),
         uses: uses[i],
         algorithm: s.chosen().algorithm.clone(),
+        origin: Origin::of(s),
+        measured_ms: s.measured.as_ref().map(|m| m.known.ns as f64 / 1e6),
         default_cycles: s.default_score,
         cycles: s.chosen_score(),
         trials: s.trials,
         unscored: s.unscored.clone(),
         best: s
-            .best
-            .iter()
-            .take(top.of(s.best.len()))
+            .to_time(top.of(s.best.len()))
+            .into_iter()
             .map(candidate)
             .collect(),
     };
@@ -255,6 +314,7 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: Top) -
         default_cycles: sum(|t| t.default_cycles),
         cycles: sum(|t| t.cycles),
         artifact: String::new(),
+        machine: chooser.measured.map(|m| m.machine.to_string()),
         tasks,
     }
 }
@@ -304,6 +364,22 @@ impl Unit {
     }
 }
 
+/// What the times of a machine decided.
+fn measured_text(machine: &str, tasks: &[ReadTask]) -> String {
+    let known = tasks.iter().filter(|t| t.measured_ms.is_some());
+    let (mut all, mut kept) = (0, 0);
+    for t in known {
+        all += 1;
+        kept += usize::from(t.origin == Origin::Measured);
+    }
+    format!(
+        "{machine} has measured {all} of {}; its fastest candidate stays in {kept}, and one that it has not timed and that is predicted to be clearly faster \
+         replaces it in {}",
+        counted(tasks.len() as u32, "task"),
+        all - kept
+    )
+}
+
 /// Rows of the table without `--wide`.
 const ROWS: usize = 15;
 
@@ -320,13 +396,15 @@ fn print(r: &ReadReport) -> Result<()> {
         "read",
         "algorithm",
     ];
+    let measured = r.machine.as_ref().map(|_| "measured ms");
+    let header: Vec<&str> = header.into_iter().chain(measured).collect();
     let mut t = Table::new(&header).dispensable(&["uses", "read", "algorithm"]);
     let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
     let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
     for (task, title) in r.tasks.iter().zip(short(&titles)) {
         let shown = |cycles: Option<f64>| cycles.map_or("-".into(), |c| of_tasks.number(c));
         let gain = task.default_cycles.zip(task.cycles).map(|(d, c)| d / c);
-        let row = vec![
+        let mut row = vec![
             title,
             task.uses.to_string(),
             shown(task.default_cycles),
@@ -335,6 +413,7 @@ fn print(r: &ReadReport) -> Result<()> {
             task.trials.to_string(),
             task.algorithm.clone(),
         ];
+        row.extend(measured.map(|_| ms(task.measured_ms)));
         rows.push((task.cycles.unwrap_or(0.0) * task.uses as f64, row));
     }
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -357,6 +436,9 @@ fn print(r: &ReadReport) -> Result<()> {
         ),
         false => "nothing is known of its kernels".into(),
     };
+    if let Some(machine) = &r.machine {
+        super::print_line(&measured_text(machine, &r.tasks))?;
+    }
     super::print_line(&format!(
         "{}: {compared}; {} candidates read in {:.0} s, none run",
         r.model, r.trials, r.wall_s,

@@ -13,6 +13,7 @@ mod explained;
 mod howto;
 mod integers;
 mod limits;
+mod machines;
 mod measuring;
 mod outputs;
 mod padded;
