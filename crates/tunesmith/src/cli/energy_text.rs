@@ -19,6 +19,15 @@ pub fn joules(j: f64) -> String {
     }
 }
 
+/// Joules by the meter that says least and by the one that says most.
+pub fn range(least: f64, most: f64) -> String {
+    let [least, most] = [least, most].map(joules);
+    match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    }
+}
+
 /// A figure by the counter, or under both curves.
 fn both(e: &Energy, text: impl Fn(&Metered) -> String) -> String {
     let mut texts: Vec<String> = e.by.iter().map(text).collect();
@@ -122,6 +131,7 @@ mod tests {
             estimated,
             usual: true,
             wall_s: 10.0,
+            cpu_s: 8.0,
             by,
             devices: vec![],
             money: None,

@@ -275,7 +275,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             times(plain / r.latency_after_ms)
         ));
     }
-    notes.extend(r.survey.iter().map(surveyed));
+    notes.extend(r.survey.iter().map(|s| surveyed(s, r.wall_s)));
     notes.extend(layouts(r));
     if r.in_model.changed > 0 && r.changed {
         notes.push(format!(
@@ -307,6 +307,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             .filter(|s| s.dropped + s.audited > 0)
             .map(dropped),
     );
+    notes.extend(r.funnel.iter().map(filtering));
     notes
 }
 
@@ -334,8 +335,49 @@ fn dropped(s: &FunnelStage) -> String {
     )
 }
 
+/// What a filter itself took, beside what its drops saved.
+fn filtering(s: &FunnelStage) -> String {
+    let (filter, t) = (&s.filter, &s.took);
+    let both = |texts: Vec<String>| {
+        let mut texts = texts;
+        texts.dedup();
+        texts.join(" or ")
+    };
+    let joules = |of: &[f64]| match of.is_empty() {
+        true => String::new(),
+        false => {
+            let text = both(of.iter().map(|j| energy_text::joules(*j)).collect());
+            format!(" and {text}")
+        }
+    };
+    let percent = |share: &f64| format!("{:.1}%", 100.0 * share);
+    let shares = match t.share_of_joules.is_empty() {
+        true => String::new(),
+        false => {
+            let text = both(t.share_of_joules.iter().map(percent).collect());
+            format!(" and {text} of all joules")
+        }
+    };
+    let parts = [
+        ("loading", t.loading_cpu_s),
+        ("training", t.training_cpu_s),
+        ("judging", t.judging_cpu_s),
+        ("asking", t.asking_cpu_s),
+    ];
+    let parts = parts.map(|(name, s)| format!("{name} {s:.3}"));
+    format!(
+        "{filter} itself took {:.3} CPU s{}, {} of the command's CPU time{shares} (CPU s: {}); its drops saved {:.3} CPU s{}",
+        t.cpu_s,
+        joules(&t.joules),
+        percent(&t.share_of_cpu),
+        parts.join(", "),
+        s.saved_cpu_s,
+        joules(&s.saved_j)
+    )
+}
+
 /// How a survey, or one of several tuners, went.
-fn surveyed(s: &Surveyed) -> String {
+fn surveyed(s: &Surveyed, run_s: f64) -> String {
     let (name, trials) = (&s.strategy, s.trials);
     let (Some(first), Some(last)) = (s.epochs.first(), s.epochs.last()) else {
         let ms = latency(s.kernels_ms);
@@ -355,7 +397,11 @@ fn surveyed(s: &Surveyed) -> String {
         n => format!("{n} epochs"),
     };
     let [before, after] = [first, last].map(|e| latency(e.cost / 1e6));
-    format!("survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}")
+    let (whole_s, share) = (s.whole_s, 100.0 * s.whole_s / run_s.max(1e-9));
+    format!(
+        "survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}; measuring the whole \
+         model took {whole_s:.1} s, {share:.1}% of the run"
+    )
 }
 
 fn layouts(r: &Report) -> Vec<String> {
