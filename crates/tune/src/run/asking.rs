@@ -324,8 +324,9 @@ impl Run<'_> {
         asking.missing = asking.missing.saturating_sub(passed.len());
         asking.kept.extend(passed);
         if asking.missing > 0 && asking.rounds <= REFILLS {
-            let round = self.begin_round(search, asking.missing, aside)?;
+            // What the strategy takes for the round is added when it is back.
             asking.spent += watch.spent();
+            let round = self.begin_round(search, asking.missing, aside)?;
             self.asking = Some(Asking { round, ..asking });
             return Ok(None);
         }

@@ -28,11 +28,15 @@ pub fn range(least: f64, most: f64) -> String {
     }
 }
 
-/// A figure by the counter, or under both curves.
-fn both(e: &Energy, text: impl Fn(&Metered) -> String) -> String {
-    let mut texts: Vec<String> = e.by.iter().map(text).collect();
+/// A figure by each meter of the machine: one by the counter, or those of both curves.
+pub fn by_meter<T>(of: &[T], text: impl Fn(&T) -> String) -> String {
+    let mut texts: Vec<String> = of.iter().map(text).collect();
     texts.dedup();
     texts.join(" or ")
+}
+
+fn both(e: &Energy, text: impl Fn(&Metered) -> String) -> String {
+    by_meter(&e.by, text)
 }
 
 /// Where the joules come from.

@@ -27,19 +27,9 @@ pub struct Progress {
     last: Option<Instant>,
 }
 
-/// What a curve goes over.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Axis {
-    #[default]
-    Seconds,
-    Joules,
-}
-
-/// The model's time at points of equal distance of an axis.
+/// The model's time at points of equal distance: over the joules of the command where they are counted, and else over seconds.
 #[derive(Debug)]
 struct Curve {
-    /// Joules where these are counted, and else seconds.
-    over: Axis,
     apart: f64,
     ms: Vec<f64>,
 }
@@ -47,7 +37,6 @@ struct Curve {
 impl Default for Curve {
     fn default() -> Curve {
         Curve {
-            over: Axis::default(),
             apart: 0.25,
             ms: vec![],
         }
@@ -61,11 +50,7 @@ impl Curve {
         if s.reading {
             return;
         }
-        let (over, now) = match s.joules {
-            Some(j) => (Axis::Joules, j.most),
-            None => (Axis::Seconds, s.elapsed.as_secs_f64()),
-        };
-        self.over = over;
+        let now = s.joules.map_or(s.elapsed.as_secs_f64(), |j| j.most);
         while now / self.apart > (40 * CURVE) as f64 {
             self.apart *= 2.0;
             self.ms = self.ms.iter().step_by(2).copied().collect();
@@ -254,8 +239,7 @@ fn latency(s: &Status<'_>) -> Option<String> {
 fn joules(s: &Status<'_>) -> Option<String> {
     let j = s.joules?;
     let estimated = if j.estimated { " (estimated)" } else { "" };
-    let range = energy_text::range(j.least, j.most);
-    Some(format!("{range} so far{estimated}"))
+    Some(energy_text::range(j.least, j.most) + estimated)
 }
 
 /// A status in several lines.
@@ -270,34 +254,24 @@ fn picture(name: &str, s: &Status<'_>, curve: &Curve, width: usize, colours: boo
         Some(left) => format!("{} {of_time}", duration(left)),
         None => format!("{:.0}% {of_trials}", 100.0 * s.spent),
     };
-    let line = sparkline(&curve.ms);
-    let over = |axis: Axis| {
-        if axis == curve.over {
-            line.as_str()
-        } else {
-            ""
-        }
+    let with_curve = |text: String, unit: &str| match sparkline(&curve.ms) {
+        line if line.is_empty() => text,
+        line => format!("{text}  {line}{unit}"),
+    };
+    let latency = latency(s).unwrap_or_default();
+    let (latency, joules) = match joules(s) {
+        Some(joules) => (latency, Some(with_curve(joules, " ms over joules"))),
+        None => (with_curve(latency, ""), None),
     };
     let mut lines = vec![
         (
             format!("{doing} {name}  {bar}  {}, {left}", duration(s.elapsed)),
             Some(Style::Bold),
         ),
-        (
-            latency(s).map_or(String::new(), |text| {
-                format!("  {text}  {}", over(Axis::Seconds))
-            }),
-            Some(Style::Good),
-        ),
-        (format!("  {}, {:.0}/s", counts(s), s.trials_per_s), None),
+        (format!("  {latency}"), Some(Style::Good)),
     ];
-    if let Some(text) = joules(s) {
-        let by = match over(Axis::Joules) {
-            "" => String::new(),
-            line => format!("  {line} ms over joules"),
-        };
-        lines.insert(2, (format!("  {text}{by}"), None));
-    }
+    lines.extend(joules.map(|text| (format!("  {text}"), None)));
+    lines.push((format!("  {}, {:.0}/s", counts(s), s.trials_per_s), None));
     let titles: Vec<&str> = s.costliest.iter().map(|t| t.title).collect();
     let whole = s.model_ms.max(f64::MIN_POSITIVE);
     for (t, title) in s.costliest.iter().zip(short(&titles)) {
@@ -409,13 +383,11 @@ mod tests {
             now_ms: 1.0,
             trials: 5,
         });
-        let curve = |over| Curve {
-            over,
+        let curve = Curve {
             ms: vec![3.0, 2.0, 1.0],
             ..Curve::default()
         };
-        let seconds = curve(Axis::Seconds);
-        let of = |width| picture("resnet18", &status(&tasks), &seconds, width, false);
+        let of = |width| picture("resnet18", &status(&tasks), &curve, width, false);
         let text = of(100);
         for part in [
             "75 s left",
@@ -444,13 +416,13 @@ mod tests {
         };
         let long = Curve {
             ms: (0..500).map(|i| f64::from(500 - i)).collect(),
-            ..curve(Axis::Joules)
+            ..curve
         };
         let text = picture("resnet18", &counted, &long, 79, false);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].ends_with("(1.50x)  "), "{text}");
+        assert!(lines[1].ends_with("(1.50x)"), "{text}");
         assert!(
-            lines[2].starts_with("  98.8 kJ to 123.5 kJ so far (estimated)  █"),
+            lines[2].starts_with("  98.8 kJ to 123.5 kJ (estimated)  █"),
             "{text}"
         );
         assert!(lines[2].ends_with("▁ ms over joules"), "{text}");
@@ -473,8 +445,7 @@ mod tests {
         // Little time and many joules, then the other way round.
         curve.note(&at(1, 90.0, 8.0));
         curve.note(&at(1000, 100.0, 4.0));
-        assert_eq!((curve.over, curve.apart), (Axis::Joules, 0.25));
-        assert_eq!(curve.ms.len(), 401);
+        assert_eq!((curve.apart, curve.ms.len()), (0.25, 401));
         assert_eq!((curve.ms[360], curve.ms[361]), (8.0, 4.0));
         // However far it goes, it has not many points.
         curve.note(&at(1001, 100_000.0, 2.0));
@@ -485,12 +456,9 @@ mod tests {
         };
         let mut curve = Curve::default();
         curve.note(&seconds);
-        assert_eq!((curve.over, curve.ms.len()), (Axis::Seconds, 41));
+        assert_eq!(curve.ms.len(), 41);
         let said = line(&at(10, 2000.0, 4.0));
-        assert!(
-            said.contains("; 1.00 kJ to 2.00 kJ so far; 120 trials"),
-            "{said}"
-        );
+        assert!(said.contains("; 1.00 kJ to 2.00 kJ; 120 trials"), "{said}");
     }
 
     #[test]

@@ -301,24 +301,16 @@ pub fn notes(r: &Report) -> Vec<String> {
     if !all.is_empty() {
         notes.push(format!("candidates without a time: {}", all.join(", ")));
     }
-    notes.extend(
-        r.funnel
-            .iter()
-            .filter(|s| s.dropped + s.audited > 0)
-            .map(dropped),
-    );
-    notes.extend(r.funnel.iter().map(filtering));
+    for s in &r.funnel {
+        notes.extend((s.dropped + s.audited > 0).then(|| dropped(s)));
+        notes.push(filtering(s));
+    }
     notes
 }
 
 /// What a filter dropped, what that saved, and what an audit says of it.
 fn dropped(s: &FunnelStage) -> String {
     let (filter, n) = (&s.filter, s.dropped);
-    let joules: Vec<String> = s.saved_j.iter().map(|j| format!("{j:.0}")).collect();
-    let joules = match joules.is_empty() {
-        true => String::new(),
-        false => format!(", {} J", joules.join(" to ")),
-    };
     let audit = match (s.audited, s.best_audited) {
         (0, _) => String::new(),
         (audited, best) => {
@@ -330,49 +322,48 @@ fn dropped(s: &FunnelStage) -> String {
         }
     };
     format!(
-        "dropped by {filter}: {n} candidates, which saved {:.1} s{joules}{audit}",
-        s.saved_s
+        "dropped by {filter}: {n} candidates, which saved {:.1} s, {:.1} CPU s{}{audit}",
+        s.saved_s,
+        s.saved_cpu_s,
+        and_joules(&s.saved_j)
     )
 }
 
-/// What a filter itself took, beside what its drops saved.
+/// Joules by each meter after another figure; nothing where nothing counts them.
+fn and_joules(of: &[f64]) -> String {
+    match of.is_empty() {
+        true => String::new(),
+        false => format!(
+            " and {}",
+            energy_text::by_meter(of, |j| energy_text::joules(*j))
+        ),
+    }
+}
+
+/// What a filter itself took.
 fn filtering(s: &FunnelStage) -> String {
     let (filter, t) = (&s.filter, &s.took);
-    let both = |texts: Vec<String>| {
-        let mut texts = texts;
-        texts.dedup();
-        texts.join(" or ")
-    };
-    let joules = |of: &[f64]| match of.is_empty() {
-        true => String::new(),
-        false => {
-            let text = both(of.iter().map(|j| energy_text::joules(*j)).collect());
-            format!(" and {text}")
-        }
-    };
     let percent = |share: &f64| format!("{:.1}%", 100.0 * share);
-    let shares = match t.share_of_joules.is_empty() {
+    let of_joules = match t.share_of_joules.is_empty() {
         true => String::new(),
         false => {
-            let text = both(t.share_of_joules.iter().map(percent).collect());
-            format!(" and {text} of all joules")
+            let shares = energy_text::by_meter(&t.share_of_joules, percent);
+            format!(" and {shares} of its joules")
         }
     };
     let parts = [
         ("loading", t.loading_cpu_s),
         ("training", t.training_cpu_s),
         ("judging", t.judging_cpu_s),
-        ("asking", t.asking_cpu_s),
+        ("asking for what it dropped", t.asking_cpu_s),
     ];
-    let parts = parts.map(|(name, s)| format!("{name} {s:.3}"));
+    let parts = parts.map(|(name, s)| format!("{name} {s:.3} s"));
     format!(
-        "{filter} itself took {:.3} CPU s{}, {} of the command's CPU time{shares} (CPU s: {}); its drops saved {:.3} CPU s{}",
+        "{filter} itself took {:.3} CPU s{}, which is {} of the command's CPU time{of_joules}: {}",
         t.cpu_s,
-        joules(&t.joules),
+        and_joules(&t.joules),
         percent(&t.share_of_cpu),
-        parts.join(", "),
-        s.saved_cpu_s,
-        joules(&s.saved_j)
+        parts.join(", ")
     )
 }
 

@@ -251,7 +251,10 @@ fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
     ]);
     let said = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     assert!(said.contains("cold itself took "), "{text}");
-    assert!(said.contains("its drops saved "), "{text}");
+    assert!(
+        said.contains("dropped by cold: ") && said.contains(" CPU s and "),
+        "{text}"
+    );
 }
 
 /// The parts of what a filter took sum to the whole, and but for reading its network that is the phase `filter`.
