@@ -156,12 +156,13 @@ fn over_joules(page: &mut Page, r: &Report) {
     let mark = |e: &SurveyEpoch| {
         let [least, most] = e.joules?;
         let (ms, range) = (e.cost / 1e6, energy_text::range(least, most));
+        let when = match e.epoch {
+            0 => "before any batch".to_string(),
+            n => format!("after epoch {n}"),
+        };
         Some(Mark {
             at: (most, ms),
-            title: format!(
-                "the whole model after epoch {}: {ms:.3} ms, {range}",
-                e.epoch
-            ),
+            title: format!("the whole model {when}: {ms:.3} ms, {range}"),
         })
     };
     let marks: Vec<Mark> = measured.filter_map(mark).collect();
@@ -172,15 +173,11 @@ fn over_joules(page: &mut Page, r: &Report) {
         ["joules since the command began", "ms"],
     ));
     let mut note = "The scale does not begin at 0.".to_string();
-    let energy = r.energy.as_ref();
-    if let Some(e) = energy.filter(|e| e.estimated) {
-        note += &format!(
-            " Joules are {}: blue by the larger estimate, grey by the smaller one.",
-            energy_text::source(e)
-        );
+    if r.energy.as_ref().is_some_and(|e| e.estimated) {
+        note += " Joules are estimated: blue is by the larger estimate, grey by the smaller one.";
     }
     if !marks.is_empty() {
-        note += " Dots are the whole model, as the survey measured it after each epoch.";
+        note += " Dots are the whole model, as the survey measured it before any batch and after each epoch.";
     }
     page.note(&note);
 }
