@@ -384,6 +384,9 @@ pub struct SurveyEpoch {
     /// Of the run so far, in `unit`: `s`, `J` or `trials`.
     pub spent: f64,
     pub unit: String,
+    /// Joules of the command, as they were read within the last second, by the meter that says least and by the one that
+    /// says most; none if nothing counts them.
+    pub joules: Option<[f64; 2]>,
     /// By how much the epoch lowered the cost for each unit spent; none of the first, nor where most answers were known.
     pub rate: Option<f64>,
     /// Whether the model has further batches.

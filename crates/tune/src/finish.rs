@@ -239,15 +239,9 @@ impl Run<'_> {
     fn end(&self, job: usize, report: &mut Report) -> Result<()> {
         report.wall_s = self.clock.elapsed().as_secs_f64();
         report.energy = self.energy(report)?;
-        let energy = report.energy.iter();
-        let rates: Vec<f64> = energy
-            .flat_map(|e| &e.by)
-            .map(|m| m.joules_per_cpu_s)
-            .collect();
-        report
-            .funnel
-            .iter_mut()
-            .for_each(|s| s.count_joules(&rates));
+        let (energy, cpu_s) = (report.energy.as_ref(), report.cpu_s);
+        let funnel = report.funnel.iter_mut();
+        funnel.for_each(|s| s.count(energy, cpu_s));
         let summary = serde_json::to_value(report).unwrap_or_default();
         if let Some(store) = self.log.store {
             store.end_run(&self.jobs[job].run_id, record::unix_ms(), &summary)?;

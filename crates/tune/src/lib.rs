@@ -72,7 +72,7 @@ pub use error::{Error, Result};
 pub use evaluator::MeasureSettings;
 pub(crate) use finalists::FINAL_FACTOR;
 pub use finalists::ranked;
-pub use funnel::FunnelStage;
+pub use funnel::{FilterCost, FunnelStage};
 pub use objective::Objective;
 pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};

@@ -1,5 +1,6 @@
 //! What a run tells whoever watches it.
 
+use crate::energy::JoulesSoFar;
 use crate::progress::TaskProgress;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub struct Status<'a> {
     pub tasks_measured: usize,
     /// The costliest first, a few of them.
     pub costliest: &'a [TaskProgress<'a>],
+    /// Of the command, as they were read within the last second; none if nothing counts them.
+    pub joules: Option<JoulesSoFar>,
     /// CPUs that other programs take, if that is worth a notice.
     pub others: Option<f64>,
     /// The task that was asked last.

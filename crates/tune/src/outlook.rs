@@ -131,6 +131,7 @@ mod tests {
             s: *s,
             trials: 0,
             joules: None,
+            least_joules: None,
             ms: *ms,
         };
         points.iter().map(moment).collect()

@@ -18,6 +18,8 @@ pub struct Moment {
     pub trials: u64,
     /// Of the command until then, by the meter that says most, as it was read within the last second; none if nothing counts them.
     pub joules: Option<f64>,
+    /// By the meter that says least.
+    pub least_joules: Option<f64>,
     /// Sum of the model's kernels: the best known so far, or the default where none is better.
     pub ms: f64,
 }
@@ -90,6 +92,7 @@ impl Run<'_> {
             task: &s.title,
             task_best_ms: self.best_ns(s).map(|ns| ns / 1e6),
             others: self.others.now,
+            joules: self.options.energy.as_ref().map(|a| a.so_far()),
             costliest: &tasks[..tasks.len().min(COSTLIEST)],
         });
     }
@@ -101,10 +104,12 @@ impl Run<'_> {
             let best = self.best_ns(&self.searches[t.search]);
             best.map_or(*default, |ns| ns.min(*default)) * t.uses as f64
         });
+        let joules = self.options.energy.as_ref().map(|a| a.so_far());
         Moment {
             s: self.clock.elapsed().as_secs_f64(),
             trials: self.trials,
-            joules: self.options.energy.as_ref().map(|a| a.known_j()),
+            joules: joules.map(|j| j.most),
+            least_joules: joules.map(|j| j.least),
             ms: ns.sum::<f64>() / 1e6,
         }
     }

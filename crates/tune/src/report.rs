@@ -68,6 +68,8 @@ pub struct Surveyed {
     pub trials: u64,
     /// Sum of the model's kernels, the best so far.
     pub kernels_ms: f64,
+    /// Seconds that assembling and measuring the whole model took.
+    pub whole_s: f64,
     /// The whole model before any batch and after each epoch; nothing under other budgets.
     pub epochs: Vec<SurveyEpoch>,
 }
@@ -175,7 +177,7 @@ pub struct Report {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
-    /// What each filter dropped, saved and cost, in their order.
+    /// What each filter dropped, saved, took and cost, in their order.
     pub funnel: Vec<FunnelStage>,
     pub wall_s: f64,
     /// The budget, if it is one of time.
@@ -314,6 +316,7 @@ impl Run<'_> {
         let outlook = Outlook::of(&curve, tasks.len(), unmeasured, open, compared);
         let sum =
             |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
+        let loading = self.options.cold.as_ref().map(|t| t.loading_cpu_ns);
         Report {
             model: of.plan.name.clone(),
             target: target.name().into(),
@@ -332,7 +335,7 @@ impl Run<'_> {
             cached: searches.iter().map(|s| s.cached).sum(),
             failures: sum(|s| &s.failures),
             skipped: sum(|s| &s.skipped),
-            funnel: funnel(&searches),
+            funnel: funnel(&searches, loading.unwrap_or(0)),
             wall_s: self.clock.elapsed().as_secs_f64(),
             time_s: match self.options.stop {
                 StopRule::Time(t) => Some(t.as_secs_f64()),
@@ -407,6 +410,7 @@ impl Run<'_> {
                 strategy: of.strategy.clone(),
                 trials: trials.sum(),
                 kernels_ms: self.kernels_ns(*job) / 1e6,
+                whole_s: of.measuring_whole.as_secs_f64(),
                 epochs: self.epochs.get(*job).cloned().unwrap_or_default(),
             }
         };

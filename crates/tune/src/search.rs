@@ -178,6 +178,8 @@ pub struct Search {
     pub evaluating: Spent,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+    /// What filters took, in the order of [`Search::filters`].
+    pub filtering: Vec<Filtering>,
     /// The first cost, whose kind all costs of the search have.
     pub first_cost: Option<Cost>,
     /// Points whose answers an earlier run told the strategy, with their costs.
@@ -188,6 +190,31 @@ pub struct Search {
     pub verdicts: Verdicts,
     /// What earlier runs did for it.
     pub before: Before,
+}
+
+/// CPU time that a filter took for one search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filtering {
+    /// Making its models.
+    pub learning_ns: u64,
+    /// Judging candidates, and telling the strategy and the log what was dropped.
+    pub judging_ns: u64,
+    /// What the strategy took to propose candidates that the filter dropped.
+    pub asking_ns: u64,
+}
+
+impl Filtering {
+    pub fn all_ns(&self) -> u64 {
+        self.learning_ns + self.judging_ns + self.asking_ns
+    }
+}
+
+impl std::ops::AddAssign for Filtering {
+    fn add_assign(&mut self, more: Filtering) {
+        self.learning_ns += more.learning_ns;
+        self.judging_ns += more.judging_ns;
+        self.asking_ns += more.asking_ns;
+    }
 }
 
 /// What runs did for a search that goes on from them.
@@ -233,6 +260,7 @@ impl Search {
         let named = |name: &String| filter(name, options, &parts);
         let filters = options.filters.iter().map(named).collect::<Result<_>>()?;
         Ok(Search {
+            filtering: vec![Filtering::default(); options.filters.len()],
             title: parts.title,
             run_id: parts.run_id,
             key: parts.key.into(),

@@ -27,6 +27,7 @@ use runtime::{BuiltKernel, Pool};
 use search::Point;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Extra, NewEvent, Store};
 
 /// A model to be tuned for a target.
@@ -298,6 +299,7 @@ impl<'a> Start<'a> {
             default_ns: default_ns(&model.plan, &model.step_ns),
             default_kernels: model.kernels.clone(),
             whole: None,
+            measuring_whole: Duration::ZERO,
             curve: vec![],
             searches,
         });

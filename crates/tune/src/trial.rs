@@ -41,6 +41,8 @@ pub struct Trial {
     pub audited: Option<&'static str>,
     /// From [`Form::Read`] on, where a filter or the evaluator takes that form.
     pub read: Option<Arc<Read>>,
+    /// Its part of the CPU time that the strategy took to propose points.
+    pub proposing_cpu_ns: u64,
     /// What asking for the candidate, and replaying its trace, took.
     pub asking: Spent,
     /// What building it took, all builds together.
@@ -60,6 +62,7 @@ impl Trial {
             kernel: None,
             read: None,
             audited: None,
+            proposing_cpu_ns: 0,
             asking: Spent::default(),
             building: Spent::default(),
         }

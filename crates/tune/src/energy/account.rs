@@ -28,6 +28,15 @@ impl Stage {
     const NAMES: [&str; 5] = ["defaults", "features", "search", "rank", "model"];
 }
 
+/// Joules of a run until some moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct JoulesSoFar {
+    /// By the meter of the machine that says least, and by the one that says most.
+    pub least: f64,
+    pub most: f64,
+    pub estimated: bool,
+}
+
 /// What a stage took.
 #[derive(Clone, Debug)]
 struct StageSum {
@@ -101,11 +110,20 @@ impl State {
         }
     }
 
-    /// The most that a meter of the machine says of the whole run, and the joules of all devices.
-    fn most_j(&self) -> f64 {
+    /// What the meters of the machine say of the whole run, with the joules of all devices.
+    fn so_far(&self) -> JoulesSoFar {
         let of = |meter: usize| self.sums.iter().map(|s| s.joules[meter]).sum::<f64>();
-        let machine = (0..self.of_machine).map(of).fold(0.0, f64::max);
-        machine + (self.of_machine..self.meters.len()).map(of).sum::<f64>()
+        let machine = || (0..self.of_machine).map(of);
+        let devices: f64 = (self.of_machine..self.meters.len()).map(of).sum();
+        JoulesSoFar {
+            least: devices + machine().reduce(f64::min).unwrap_or(0.0),
+            most: devices + machine().fold(0.0, f64::max),
+            estimated: self.meters.iter().any(|m| m.is_estimate()),
+        }
+    }
+
+    fn most_j(&self) -> f64 {
+        self.so_far().most
     }
 
     /// What a meter says of the stages, on a machine or devices that draw so much when idle.
@@ -177,9 +195,9 @@ impl Account {
         state.stage = stage;
     }
 
-    /// Joules until the last reading, by the meter that says most.
-    pub fn known_j(&self) -> f64 {
-        locked(&self.shared).most_j()
+    /// Joules until the last reading.
+    pub fn so_far(&self) -> JoulesSoFar {
+        locked(&self.shared).so_far()
     }
 
     /// Joules until now, by the meter that says most.
@@ -222,9 +240,10 @@ impl Account {
         let of_device = |i: usize| state.metered(i, 0.0, known);
         let wall_s = (state.last - state.begun).as_secs_f64();
         Energy {
-            estimated: state.meters.iter().any(|m| m.is_estimate()),
+            estimated: state.so_far().estimated,
             usual: self.file.usual,
             wall_s,
+            cpu_s: state.sums.iter().map(|s| s.work.cpu_s).sum(),
             by: (0..state.of_machine).map(by).collect(),
             devices: (state.of_machine..state.meters.len())
                 .map(of_device)

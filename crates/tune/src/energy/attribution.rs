@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::report::Report;
 use crate::run::Run;
+use crate::search::Filtering;
 use measure::energy::{Price, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ pub struct Energy {
     /// Whether idle and estimated power are those of a usual machine, as no file declares them.
     pub usual: bool,
     pub wall_s: f64,
+    /// CPU time of this process and its workers.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// Of the machine without its devices, by the counter, or by each of two curves.
     pub by: Vec<Metered>,
     /// Of devices that count their joules, which come on top.
@@ -195,7 +199,9 @@ impl Run<'_> {
         for job in &self.jobs {
             rows.extend(store.cpu_times(&job.run_id)?);
         }
-        let mut energy = account.energy(&KnownCpu::of(&rows, self.filter_cpu_ns));
+        let filtering = self.searches.iter().flat_map(|s| &s.filtering);
+        let filter_ns = filtering.map(Filtering::all_ns).sum();
+        let mut energy = account.energy(&KnownCpu::of(&rows, filter_ns));
         let gained_ms = report.latency_default_ms - report.latency_after_ms;
         if report.changed && gained_ms > 0.0 {
             let devices_j: f64 = energy.devices.iter().map(|d| d.joules).sum();

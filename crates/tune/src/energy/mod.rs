@@ -8,5 +8,5 @@
 mod account;
 mod attribution;
 
-pub use account::{Account, Stage};
+pub use account::{Account, JoulesSoFar, Stage};
 pub use attribution::{Energy, Metered, Money};

@@ -13,6 +13,7 @@ use super::rule::ColdRule;
 use super::trained::{Decided, Facts, Trained};
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
+use crate::watch::Watch;
 use learn::{EmbeddedNetwork, Mixed, NamedRow};
 use search::{Context, Label, Point, Space, Told, label};
 use std::collections::HashMap;
@@ -54,6 +55,7 @@ pub struct Cold {
     /// How many told candidates the next network waits for, and how many networks were due before.
     next: usize,
     due: i32,
+    learning_cpu_ns: u64,
 }
 
 /// Where a known candidate is.
@@ -362,6 +364,7 @@ impl Cold {
             trained,
             rule,
             due: 0,
+            learning_cpu_ns: 0,
         }
     }
 
@@ -377,6 +380,7 @@ impl Cold {
         let Some(known) = due else {
             return;
         };
+        let watch = Watch::start();
         let told = &self.told[..known];
         let made = match (&self.trained, self.rule) {
             (Some((trained, facts)), ColdRule::Above(most)) => {
@@ -395,6 +399,7 @@ impl Cold {
         if let Some(made) = made {
             self.network = Some(made);
         }
+        self.learning_cpu_ns += watch.spent().cpu_ns;
     }
 
     /// How many candidates the network after the one of so many waits for.
@@ -462,6 +467,10 @@ impl Filter for Cold {
         best_of(self.pool(), verdicts)
     }
 
+    fn learning_cpu_ns(&self) -> u64 {
+        self.learning_cpu_ns
+    }
+
     fn tell(&mut self, told: &Told<'_>) {
         // That nobody answered says nothing of the candidate.
         if matches!(told.outcome, Outcome::Unanswered { .. }) {
@@ -517,8 +526,13 @@ mod tests {
             &|a| (!odd(a)).then_some(1.0 + a as f64 * 0.01),
         ];
         let mut cold = told(costs[0]);
+        assert_eq!(cold.learning_cpu_ns(), 0);
         assert!(dropped(&mut cold, 1) >= 9);
+        let learning_ns = cold.learning_cpu_ns();
+        assert!(learning_ns > 0);
         assert!(dropped(&mut cold, 0) <= 2);
+        // No further answer came, so it made no further network.
+        assert_eq!(cold.learning_cpu_ns(), learning_ns);
         // What failed has no cost, and is near what failed by its sketch and decisions alone.
         let mut failed = told(costs[1]);
         assert!(dropped(&mut failed, 0) <= 4);

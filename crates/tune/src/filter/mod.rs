@@ -75,6 +75,11 @@ pub trait Filter {
     /// What became of a point that the filters kept.
     fn tell(&mut self, _told: &Told<'_>) {}
 
+    /// CPU time that its models took to learn so far, which is part of what [`Filter::judge`] took.
+    fn learning_cpu_ns(&self) -> u64 {
+        0
+    }
+
     /// Candidates with which it compares later ones from its last verdicts on, and what was read of them.
     fn noted(&mut self) -> Vec<(u64, Arc<Read>)> {
         vec![]

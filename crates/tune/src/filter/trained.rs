@@ -7,6 +7,7 @@
 use super::cold::{FRACTION, LEAST_BAD, NEAREST, PASSES, Place, bad, direction, nearest};
 use crate::error::{Error, Result};
 use crate::record;
+use crate::watch::Watch;
 use learn::{Directions, LoadError, NamedNetwork, NamedRow};
 use search::{Label, label};
 use std::collections::{BTreeMap, HashMap};
@@ -223,6 +224,8 @@ pub struct Trained {
     places: Vec<Place>,
     /// Where these are.
     directions: Directions,
+    /// CPU time of reading its text and placing what the store knows.
+    pub loading_cpu_ns: u64,
 }
 
 impl Trained {
@@ -232,6 +235,7 @@ impl Trained {
             network,
             places: vec![],
             directions: Directions::default(),
+            loading_cpu_ns: 0,
         };
         trained.places = known.iter().map(|e| trained.place(e)).collect();
         trained.directions = Directions::of(trained.places.iter().map(|p| &p.at[..]));
@@ -249,7 +253,12 @@ impl Trained {
     /// # Errors
     /// If the text is no such network.
     pub fn of_text(text: &str, known: &[Example]) -> std::result::Result<Trained, LoadError> {
-        Ok(Trained::new(learn::load(text, VERSION)?, known))
+        let watch = Watch::start();
+        let trained = Trained::new(learn::load(text, VERSION)?, known);
+        Ok(Trained {
+            loading_cpu_ns: watch.spent().cpu_ns,
+            ..trained
+        })
     }
 
     /// The network as text, without what the store knows.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::filter::{Draws, Filter, sift};
 use crate::proposer::Away;
 use crate::record;
-use crate::search::{Search, State, context, similar_once};
+use crate::search::{Filtering, Search, State, context, similar_once};
 use crate::similar::Wanted;
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
@@ -305,10 +305,14 @@ impl Run<'_> {
         if points.is_empty() {
             s.state = State::Exhausted;
         }
+        let proposing_cpu_ns = spent.cpu_ns / points.len().max(1) as u64;
         let new = |point: Point| {
             let number = s.asked;
             s.asked += 1;
-            Trial::new(search, number, point)
+            Trial {
+                proposing_cpu_ns,
+                ..Trial::new(search, number, point)
+            }
         };
         let new: Vec<Trial> = points.into_iter().map(new).collect();
         // Points of several calls may be open, of which each has less than is missing.
@@ -320,8 +324,9 @@ impl Run<'_> {
         asking.missing = asking.missing.saturating_sub(passed.len());
         asking.kept.extend(passed);
         if asking.missing > 0 && asking.rounds <= REFILLS {
-            let round = self.begin_round(search, asking.missing, aside)?;
+            // What the strategy takes for the round is added when it is back.
             asking.spent += watch.spent();
+            let round = self.begin_round(search, asking.missing, aside)?;
             self.asking = Some(Asking { round, ..asking });
             return Ok(None);
         }
@@ -377,7 +382,6 @@ impl Run<'_> {
         form: Form,
         mut trials: Vec<Trial>,
     ) -> Result<Vec<Trial>> {
-        let watch = Watch::start();
         let evaluator = self.evaluators[self.searches[search].evaluator].name();
         let mut events: Vec<NewEvent> = Vec::new();
         let s = &mut self.searches[search];
@@ -386,7 +390,9 @@ impl Run<'_> {
         let audits = Draws::new("audit", &s.key, s.seed);
         let mut filters = std::mem::take(&mut s.filters);
         let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
-        for f in filters.iter_mut().filter(|f| f.form() == form) {
+        let of_form = |(_, f): &(usize, &mut Box<dyn Filter + Send>)| f.form() == form;
+        for (at, f) in filters.iter_mut().enumerate().filter(of_form) {
+            let (watch, learnt_ns) = (Watch::start(), f.learning_cpu_ns());
             let wanted = Wanted {
                 task: &s.key,
                 subject: s.subject.as_ref(),
@@ -401,38 +407,24 @@ impl Run<'_> {
             events.extend(remembered(s, &mut **f, &kept));
             let name = f.name().to_string();
             trials = kept.into_iter().map(|(_, trial)| trial).collect();
-            if dropped.is_empty() {
-                continue;
-            }
-            let outcome = Outcome::Skipped {
-                filter: name.clone(),
-            };
             let (audit, dropped): (Vec<_>, Vec<_>) = dropped
                 .into_iter()
                 .partition(|(t, _)| audits.picks(&t.point, self.options.audit));
-            for (t, _) in &dropped {
-                events.extend(told(s, t, evaluator, &outcome));
-                s.learn(&t.point, &outcome);
-            }
-            let skipped = Skipped {
-                filter: name.clone(),
-                count: dropped.len() as u64,
-                trials: dropped.iter().map(|(t, _)| t.number).collect(),
-                reasons: dropped.iter().map(|(_, why)| why.clone()).collect(),
-                audited: audit.iter().map(|(t, _)| t.number).collect(),
-                extra: Extra::new(),
-            };
-            events.push(record::event(&s.run_id, &s.key, skipped));
-            *s.skipped.entry(name).or_default() += dropped.len() as u64;
+            events.extend(drop_trials(s, (&name, evaluator), &dropped, &audit));
             audited.extend(audit.into_iter().map(|(t, _)| Trial {
                 audited: Some(f.name()),
                 ..t
             }));
+            let learning_ns = f.learning_cpu_ns() - learnt_ns;
+            s.filtering[at] += Filtering {
+                learning_ns,
+                judging_ns: watch.spent().cpu_ns.saturating_sub(learning_ns),
+                asking_ns: dropped.iter().map(|(t, _)| t.proposing_cpu_ns).sum(),
+            };
         }
         trials.append(&mut audited);
         s.filters = filters;
         s.check_similar()?;
-        self.filter_cpu_ns += watch.spent().cpu_ns;
         if events.is_empty() {
             return Ok(trials);
         }
@@ -676,6 +668,37 @@ fn remembered(s: &Search, filter: &mut dyn Filter, kept: &[(f64, Trial)]) -> Vec
         extra: Extra::new(),
     };
     events.push(record::event(&s.run_id, &s.key, kept));
+    events
+}
+
+/// Tells a search of trials that a filter drops, of which some are audited; what is to be logged of it.
+fn drop_trials(
+    s: &mut Search,
+    (filter, evaluator): (&str, &str),
+    dropped: &[(Trial, String)],
+    audit: &[(Trial, String)],
+) -> Vec<NewEvent> {
+    if dropped.is_empty() && audit.is_empty() {
+        return vec![];
+    }
+    let outcome = Outcome::Skipped {
+        filter: filter.into(),
+    };
+    let mut events: Vec<NewEvent> = Vec::new();
+    for (t, _) in dropped {
+        events.extend(told(s, t, evaluator, &outcome));
+        s.learn(&t.point, &outcome);
+    }
+    let skipped = Skipped {
+        filter: filter.into(),
+        count: dropped.len() as u64,
+        trials: dropped.iter().map(|(t, _)| t.number).collect(),
+        reasons: dropped.iter().map(|(_, why)| why.clone()).collect(),
+        audited: audit.iter().map(|(t, _)| t.number).collect(),
+        extra: Extra::new(),
+    };
+    events.push(record::event(&s.run_id, &s.key, skipped));
+    *s.skipped.entry(filter.into()).or_default() += dropped.len() as u64;
     events
 }
 

@@ -87,6 +87,8 @@ pub struct Job<'a> {
     pub default_kernels: Vec<Arc<BuiltKernel>>,
     /// The kernels that were last measured as a whole model, and its time.
     pub whole: Option<(Vec<Arc<BuiltKernel>>, f64)>,
+    /// What a survey took to assemble and measure the whole model.
+    pub measuring_whole: Duration,
     /// How its time fell in the course of the search.
     pub curve: Vec<Moment>,
     /// The search of each task of its plan. Models that have a task in common for one target,
@@ -147,8 +149,6 @@ pub struct Run<'a> {
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
-    /// CPU time of filters.
-    pub filter_cpu_ns: u64,
     pub tuning: Duration,
     /// What other programs do meanwhile.
     pub others: Others,
@@ -198,7 +198,6 @@ impl<'a> Run<'a> {
             batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
-            filter_cpu_ns: 0,
             tuning: Duration::ZERO,
             others: Others::default(),
         })

@@ -129,6 +129,7 @@ impl Run<'_> {
         if let Some((_, ns)) = self.jobs[job].whole.as_ref().filter(|(of, _)| same(of)) {
             return Ok(*ns);
         }
+        let assembling = Instant::now();
         let of = &self.jobs[job];
         let mut model = of.making.model(of.plan, &kernels)?;
         let begin = Instant::now();
@@ -136,6 +137,7 @@ impl Run<'_> {
             begin.elapsed() < TIME
         })?;
         let ns = latencies[0].median_ms() * 1e6;
+        self.jobs[job].measuring_whole += assembling.elapsed();
         self.jobs[job].whole = Some((kernels, ns));
         Ok(ns)
     }
@@ -155,6 +157,7 @@ impl Run<'_> {
     /// Logs what a survey says of every model.
     fn note_epoch(&mut self, epoch: &Epoch, spent: f64, unit: &str) -> Result<()> {
         let runs = self.run_ids();
+        let joules = self.options.energy.as_ref().map(|a| a.so_far());
         self.epochs.resize(epoch.models.len(), vec![]);
         let mut events: Vec<NewEvent> = Vec::new();
         for ((m, run), epochs) in epoch.models.iter().zip(runs).zip(&mut self.epochs) {
@@ -163,6 +166,7 @@ impl Run<'_> {
                 cost: m.cost,
                 spent,
                 unit: unit.into(),
+                joules: joules.map(|j| [j.least, j.most]),
                 rate: m.rate,
                 runs: m.runs,
                 queue: m.queue,

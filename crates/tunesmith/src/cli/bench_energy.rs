@@ -108,6 +108,7 @@ mod tests {
             estimated: true,
             usual: true,
             wall_s: 1.0,
+            cpu_s: 1.0,
             by: vec![metered("steep", 8.0), metered("flat", 12.0)],
             devices: vec![],
             money: None,

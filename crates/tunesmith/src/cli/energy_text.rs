@@ -19,11 +19,24 @@ pub fn joules(j: f64) -> String {
     }
 }
 
-/// A figure by the counter, or under both curves.
-fn both(e: &Energy, text: impl Fn(&Metered) -> String) -> String {
-    let mut texts: Vec<String> = e.by.iter().map(text).collect();
+/// Joules by the meter that says least and by the one that says most.
+pub fn range(least: f64, most: f64) -> String {
+    let [least, most] = [least, most].map(joules);
+    match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    }
+}
+
+/// A figure by each meter of the machine: one by the counter, or those of both curves.
+pub fn by_meter<T>(of: &[T], text: impl Fn(&T) -> String) -> String {
+    let mut texts: Vec<String> = of.iter().map(text).collect();
     texts.dedup();
     texts.join(" or ")
+}
+
+fn both(e: &Energy, text: impl Fn(&Metered) -> String) -> String {
+    by_meter(&e.by, text)
 }
 
 /// Where the joules come from.
@@ -122,6 +135,7 @@ mod tests {
             estimated,
             usual: true,
             wall_s: 10.0,
+            cpu_s: 8.0,
             by,
             devices: vec![],
             money: None,

@@ -190,17 +190,35 @@ fn svg(height: f64, inside: &str) -> String {
     )
 }
 
-/// A line that changes in steps, through points of ascending `x`.
-pub fn steps(points: &[(f64, f64)], names: [&str; 2]) -> String {
-    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+/// A line that changes in steps: its colour, and its points by ascending `x`.
+pub struct Steps {
+    pub colour: &'static str,
+    pub at: Vec<(f64, f64)>,
+}
+
+/// A point with what a browser shows of it.
+pub struct Mark {
+    pub at: (f64, f64),
+    pub title: String,
+}
+
+/// Lines that change in steps, and marks beside them.
+pub fn steps(lines: &[Steps], marks: &[Mark], names: [&str; 2]) -> String {
+    let drawn = || lines.iter().flat_map(|l| &l.at);
+    let all = || drawn().chain(marks.iter().map(|m| &m.at));
+    if drawn().next().is_none() {
         return String::new();
+    }
+    let ends = |of: fn(&(f64, f64)) -> f64| {
+        let values = || all().map(of);
+        let least = values().fold(f64::INFINITY, f64::min);
+        (least, values().fold(0.0, f64::max))
     };
-    let least = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
-    let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
+    let ((first, last), (least, most)) = (ends(|p| p.0), ends(|p| p.1));
     let room = ((most - least) * 0.08).max(most * 0.01);
     let x = Axis {
-        least: first.0,
-        most: last.0.max(first.0 + 1e-9),
+        least: first,
+        most: last.max(first + 1e-9),
         log: false,
         from: LEFT,
         to: WIDTH - RIGHT,
@@ -212,12 +230,31 @@ pub fn steps(points: &[(f64, f64)], names: [&str; 2]) -> String {
         from: HEIGHT - BOTTOM,
         to: TOP,
     };
-    let mut path = format!("M{:.1} {:.1}", x.at(first.0), y.at(first.1));
-    for p in &points[1..] {
-        let _ = write!(path, "H{:.1}V{:.1}", x.at(p.0), y.at(p.1));
+    let mut inside = axes(&x, &y, names);
+    for line in lines {
+        let Some((first, rest)) = line.at.split_first() else {
+            continue;
+        };
+        let mut path = format!("M{:.1} {:.1}", x.at(first.0), y.at(first.1));
+        for p in rest {
+            let _ = write!(path, "H{:.1}V{:.1}", x.at(p.0), y.at(p.1));
+        }
+        let colour = line.colour;
+        let _ = write!(
+            inside,
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
+        );
     }
-    let line = format!("<path d=\"{path}\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>");
-    svg(HEIGHT, &(axes(&x, &y, names) + &line))
+    for mark in marks {
+        let _ = write!(
+            inside,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"#d29922\"><title>{}</title></circle>",
+            x.at(mark.at.0),
+            y.at(mark.at.1),
+            escaped(&mark.title)
+        );
+    }
+    svg(HEIGHT, &inside)
 }
 
 /// Points of one kind, with the colour they are drawn in.
@@ -403,9 +440,23 @@ mod tests {
 
     #[test]
     fn pictures_stay_in_their_frames() {
-        let line = steps(&[(1.0, 10.0), (2.0, 8.0), (9.0, 8.0)], ["s", "ms"]);
+        let one = Steps {
+            colour: "#1f6feb",
+            at: vec![(1.0, 10.0), (2.0, 8.0), (9.0, 8.0)],
+        };
+        let mark = Mark {
+            at: (10.0, 12.0),
+            title: "epoch < 1".into(),
+        };
+        let line = steps(&[one], &[mark], ["s", "ms"]);
         assert!(line.contains("H") && line.contains("M64.0"), "{line}");
-        assert_eq!(steps(&[], ["s", "ms"]), "");
+        // Marks belong to the scale, too.
+        assert!(
+            line.contains("cx=\"884.0\"") && line.contains("epoch &lt; 1"),
+            "{line}"
+        );
+        assert!(!line.contains("H884.0"), "{line}");
+        assert_eq!(steps(&[], &[], ["s", "ms"]), "");
         let dot = |intensity, gflops_per_s| Dot {
             name: "dense".into(),
             intensity,

@@ -1,6 +1,7 @@
 //! Live progress on standard error: several lines that change in place on a terminal, a line
 //! every few seconds elsewhere.
 
+use super::energy_text;
 use super::screen::{self, Style, cut, styled};
 use super::table::times;
 use crate::titles::short;
@@ -22,11 +23,46 @@ pub struct Progress {
     view: View,
     /// What is tuned.
     name: String,
-    /// The model's time at moments of equal distance.
-    curve: Vec<f64>,
-    /// Seconds between those.
-    apart: f64,
+    curve: Curve,
     last: Option<Instant>,
+}
+
+/// The model's time at points of equal distance: over the joules of the command where they are counted, and else over seconds.
+#[derive(Debug)]
+struct Curve {
+    apart: f64,
+    ms: Vec<f64>,
+}
+
+impl Default for Curve {
+    fn default() -> Curve {
+        Curve {
+            apart: 0.25,
+            ms: vec![],
+        }
+    }
+}
+
+impl Curve {
+    /// Keeps the model's time until now.
+    fn note(&mut self, s: &Status<'_>) {
+        // Nothing is known of the model's time while candidates are read.
+        if s.reading {
+            return;
+        }
+        let now = s.joules.map_or(s.elapsed.as_secs_f64(), |j| j.most);
+        while now / self.apart > (40 * CURVE) as f64 {
+            self.apart *= 2.0;
+            self.ms = self.ms.iter().step_by(2).copied().collect();
+        }
+        let wanted = (now / self.apart) as usize;
+        if self.ms.is_empty() {
+            self.ms = vec![s.start_ms; wanted];
+        }
+        while self.ms.len() <= wanted {
+            self.ms.push(s.model_ms);
+        }
+    }
 }
 
 enum View {
@@ -54,8 +90,7 @@ impl Progress {
         Progress {
             view,
             name: name.into(),
-            curve: vec![],
-            apart: 0.25,
+            curve: Curve::default(),
             last: None,
         }
     }
@@ -91,26 +126,6 @@ impl Progress {
         self.last = Some(Instant::now());
         true
     }
-
-    /// Keeps the model's time for the curve.
-    fn note(&mut self, s: &Status<'_>) {
-        // Nothing is known of the model's time while candidates are read.
-        if s.reading {
-            return;
-        }
-        let wanted = (s.elapsed.as_secs_f64() / self.apart) as usize;
-        if wanted > 40 * CURVE {
-            self.apart *= 2.0;
-            self.curve = self.curve.iter().step_by(2).copied().collect();
-            return;
-        }
-        if self.curve.is_empty() {
-            self.curve = vec![s.start_ms; wanted];
-        }
-        while self.curve.len() <= wanted {
-            self.curve.push(s.model_ms);
-        }
-    }
 }
 
 impl Observer for Progress {
@@ -142,7 +157,7 @@ impl Observer for Progress {
     }
 
     fn status(&mut self, s: &Status<'_>) {
-        Progress::note(self, s);
+        self.curve.note(s);
         if !self.is_due() {
             return;
         }
@@ -184,10 +199,12 @@ fn line(s: &Status<'_>) -> String {
     let left = s
         .left
         .map_or(String::new(), |d| format!(" ({} left)", duration(d)));
+    let part = |text: Option<String>| text.map_or(String::new(), |text| text + "; ");
     format!(
-        "{}{left}: {}{}{others}",
+        "{}{left}: {}{}{}{others}",
         duration(s.elapsed),
-        latency(s).map_or(String::new(), |text| text + "; "),
+        part(latency(s)),
+        part(joules(s)),
         counts(s)
     )
 }
@@ -218,8 +235,15 @@ fn latency(s: &Status<'_>) -> Option<String> {
     })
 }
 
+/// Joules of the command so far; none where nothing counts them.
+fn joules(s: &Status<'_>) -> Option<String> {
+    let j = s.joules?;
+    let estimated = if j.estimated { " (estimated)" } else { "" };
+    Some(energy_text::range(j.least, j.most) + estimated)
+}
+
 /// A status in several lines.
-fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: bool) -> String {
+fn picture(name: &str, s: &Status<'_>, curve: &Curve, width: usize, colours: bool) -> String {
     let done = (s.spent.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     let bar = "█".repeat(done) + &"░".repeat(BAR - done);
     let (doing, of_time, of_trials) = match s.reading {
@@ -230,19 +254,24 @@ fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: boo
         Some(left) => format!("{} {of_time}", duration(left)),
         None => format!("{:.0}% {of_trials}", 100.0 * s.spent),
     };
+    let with_curve = |text: String, unit: &str| match sparkline(&curve.ms) {
+        line if line.is_empty() => text,
+        line => format!("{text}  {line}{unit}"),
+    };
+    let latency = latency(s).unwrap_or_default();
+    let (latency, joules) = match joules(s) {
+        Some(joules) => (latency, Some(with_curve(joules, " ms over joules"))),
+        None => (with_curve(latency, ""), None),
+    };
     let mut lines = vec![
         (
             format!("{doing} {name}  {bar}  {}, {left}", duration(s.elapsed)),
             Some(Style::Bold),
         ),
-        (
-            latency(s).map_or(String::new(), |text| {
-                format!("  {text}  {}", sparkline(curve))
-            }),
-            Some(Style::Good),
-        ),
-        (format!("  {}, {:.0}/s", counts(s), s.trials_per_s), None),
+        (format!("  {latency}"), Some(Style::Good)),
     ];
+    lines.extend(joules.map(|text| (format!("  {text}"), None)));
+    lines.push((format!("  {}, {:.0}/s", counts(s), s.trials_per_s), None));
     let titles: Vec<&str> = s.costliest.iter().map(|t| t.title).collect();
     let whole = s.model_ms.max(f64::MIN_POSITIVE);
     for (t, title) in s.costliest.iter().zip(short(&titles)) {
@@ -283,6 +312,7 @@ fn sparkline(curve: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tune::energy::JoulesSoFar;
 
     fn status<'a>(costliest: &'a [TaskProgress<'a>]) -> Status<'a> {
         Status {
@@ -299,6 +329,7 @@ mod tests {
             tasks_measured: 18,
             costliest,
             others: Some(1.25),
+            joules: None,
             task: "dense(k=1,m=2,n=3)",
             task_best_ms: None,
         }
@@ -326,7 +357,7 @@ mod tests {
             line(&reading),
             "reading for 1 m 15 s (1 m 15 s left to read): 120 candidates read, 3 failed; 18 of 21 tasks read"
         );
-        let text = picture("resnet18", &reading, &[], 100, false);
+        let text = picture("resnet18", &reading, &Curve::default(), 100, false);
         for part in ["reading resnet18", "left to read", "120 candidates read"] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -334,7 +365,7 @@ mod tests {
             left: None,
             ..reading
         };
-        let text = picture("resnet18", &trials, &[], 100, false);
+        let text = picture("resnet18", &trials, &Curve::default(), 100, false);
         assert!(text.contains("50% of the candidates"), "{text}");
         assert!(
             !text.contains("trials") && !text.contains("measured"),
@@ -352,7 +383,11 @@ mod tests {
             now_ms: 1.0,
             trials: 5,
         });
-        let of = |width| picture("resnet18", &status(&tasks), &[3.0, 2.0, 1.0], width, false);
+        let curve = Curve {
+            ms: vec![3.0, 2.0, 1.0],
+            ..Curve::default()
+        };
+        let of = |width| picture("resnet18", &status(&tasks), &curve, width, false);
         let text = of(100);
         for part in [
             "75 s left",
@@ -370,6 +405,60 @@ mod tests {
             of(40)
         );
         assert_eq!(of(40).lines().count(), 6);
+        // What is counted has a line of its own, which the curve goes over.
+        let counted = Status {
+            joules: Some(JoulesSoFar {
+                least: 98_765.0,
+                most: 123_456.0,
+                estimated: true,
+            }),
+            ..status(&tasks)
+        };
+        let long = Curve {
+            ms: (0..500).map(|i| f64::from(500 - i)).collect(),
+            ..curve
+        };
+        let text = picture("resnet18", &counted, &long, 79, false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("(1.50x)"), "{text}");
+        assert!(
+            lines[2].starts_with("  98.8 kJ to 123.5 kJ (estimated)  █"),
+            "{text}"
+        );
+        assert!(lines[2].ends_with("▁ ms over joules"), "{text}");
+    }
+
+    #[test]
+    fn a_curve_goes_over_joules_where_they_are_counted() {
+        let at = |s: u64, most: f64, model_ms: f64| Status {
+            elapsed: Duration::from_secs(s),
+            joules: Some(JoulesSoFar {
+                least: most / 2.0,
+                most,
+                estimated: false,
+            }),
+            start_ms: 8.0,
+            model_ms,
+            ..status(&[])
+        };
+        let mut curve = Curve::default();
+        // Little time and many joules, then the other way round.
+        curve.note(&at(1, 90.0, 8.0));
+        curve.note(&at(1000, 100.0, 4.0));
+        assert_eq!((curve.apart, curve.ms.len()), (0.25, 401));
+        assert_eq!((curve.ms[360], curve.ms[361]), (8.0, 4.0));
+        // However far it goes, it has not many points.
+        curve.note(&at(1001, 100_000.0, 2.0));
+        assert!(curve.ms.len() <= 40 * CURVE + 1 && curve.apart > 100.0);
+        let seconds = Status {
+            joules: None,
+            ..at(10, 0.0, 4.0)
+        };
+        let mut curve = Curve::default();
+        curve.note(&seconds);
+        assert_eq!(curve.ms.len(), 41);
+        let said = line(&at(10, 2000.0, 4.0));
+        assert!(said.contains("; 1.00 kJ to 2.00 kJ; 120 trials"), "{said}");
     }
 
     #[test]

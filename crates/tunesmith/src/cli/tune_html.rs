@@ -1,17 +1,21 @@
 //! `tune --report`: a run as one page, with pictures.
 
 use super::energy_text;
-use super::html::{Bar, Dot, Page, bars, roofline, steps};
+use super::html::{Bar, Dot, Mark, Page, Steps, bars, roofline, steps};
 use super::progress::duration;
 use super::table::{ms, times};
 use super::tune_report::{notes, result, task_gain};
 use crate::titles::short;
 use std::time::Duration;
+use store::SurveyEpoch;
 use study::plots::{Course, CoursePoint, courses};
-use tune::{Report, Surveyed};
+use tune::{Moment, Report, Surveyed};
 
 /// Bars of a picture, at most.
 const BARS: usize = 25;
+/// Colours of lines.
+const BLUE: &str = "#1f6feb";
+const GREY: &str = "#a8b3c2";
 
 pub fn page(reports: &[&Report]) -> String {
     let names: Vec<&str> = reports.iter().map(|r| r.model.as_str()).collect();
@@ -65,11 +69,16 @@ fn model(page: &mut Page, r: &Report) {
     for d in &r.disturbances {
         page.note(&format!("warning: {d}"));
     }
-    let curve: Vec<(f64, f64)> = r.curve.iter().map(|m| (m.s, m.ms)).collect();
-    if curve.len() > 1 {
+    let curve = Steps {
+        colour: BLUE,
+        at: r.curve.iter().map(|m| (m.s, m.ms)).collect(),
+    };
+    if curve.at.len() > 1 {
         page.heading("Time of the model's kernels in the course of the search");
-        page.picture(&steps(&curve, ["seconds since the command began", "ms"]));
+        let names = ["seconds since the command began", "ms"];
+        page.picture(&steps(&[curve], &[], names));
         page.note("The scale does not begin at 0.");
+        over_joules(page, r);
     }
     if let Some(course) = course(&r.survey, r.scores.is_some()) {
         // What cannot be drawn is in the notes, too.
@@ -127,6 +136,52 @@ fn model(page: &mut Page, r: &Report) {
     failures_and_settings(page, r);
 }
 
+/// The latency over the joules of the command: the sum of the kernels, and the whole model where a survey measured it.
+fn over_joules(page: &mut Page, r: &Report) {
+    let line = |colour: &'static str, joules: fn(&Moment) -> Option<f64>| Steps {
+        colour,
+        at: r
+            .curve
+            .iter()
+            .filter_map(|m| Some((joules(m)?, m.ms)))
+            .collect(),
+    };
+    let lines = [line(GREY, |m| m.least_joules), line(BLUE, |m| m.joules)];
+    if lines[1].at.is_empty() {
+        return;
+    }
+    // Tuners that took turns each have a line of their own, and the page has that of the best.
+    let own = r.survey.iter().filter(|s| s.strategy == r.strategy);
+    let measured = own.flat_map(|s| &s.epochs).filter(|_| r.scores.is_none());
+    let mark = |e: &SurveyEpoch| {
+        let [least, most] = e.joules?;
+        let (ms, range) = (e.cost / 1e6, energy_text::range(least, most));
+        let when = match e.epoch {
+            0 => "before any batch".to_string(),
+            n => format!("after epoch {n}"),
+        };
+        Some(Mark {
+            at: (most, ms),
+            title: format!("the whole model {when}: {ms:.3} ms, {range}"),
+        })
+    };
+    let marks: Vec<Mark> = measured.filter_map(mark).collect();
+    page.heading("Time of the model's kernels over the joules of the command");
+    page.picture(&steps(
+        &lines,
+        &marks,
+        ["joules since the command began", "ms"],
+    ));
+    let mut note = "The scale does not begin at 0.".to_string();
+    if r.energy.as_ref().is_some_and(|e| e.estimated) {
+        note += " Joules are estimated: blue is by the larger estimate, grey by the smaller one.";
+    }
+    if !marks.is_empty() {
+        note += " Dots are the whole model, as the survey measured it before any batch and after each epoch.";
+    }
+    page.note(&note);
+}
+
 /// What the command used, by phase.
 fn energy(page: &mut Page, r: &Report) {
     let Some(e) = &r.energy else { return };
@@ -177,7 +232,6 @@ fn failures_and_settings(page: &mut Page, r: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::SurveyEpoch;
 
     fn surveyed(strategy: &str, epochs: &[(f64, bool)]) -> Surveyed {
         let epoch = |(epoch, (ms, runs)): (usize, &(f64, bool))| SurveyEpoch {
@@ -185,6 +239,7 @@ mod tests {
             cost: ms * 1e6,
             spent: 0.0,
             unit: "s".into(),
+            joules: None,
             rate: None,
             runs: *runs,
             queue: 1,
@@ -195,6 +250,7 @@ mod tests {
             strategy: strategy.into(),
             trials: 0,
             kernels_ms: 1.0,
+            whole_s: 0.0,
             epochs: epochs.iter().enumerate().map(epoch).collect(),
         }
     }

@@ -275,7 +275,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             times(plain / r.latency_after_ms)
         ));
     }
-    notes.extend(r.survey.iter().map(surveyed));
+    notes.extend(r.survey.iter().map(|s| surveyed(s, r.wall_s)));
     notes.extend(layouts(r));
     if r.in_model.changed > 0 && r.changed {
         notes.push(format!(
@@ -301,23 +301,16 @@ pub fn notes(r: &Report) -> Vec<String> {
     if !all.is_empty() {
         notes.push(format!("candidates without a time: {}", all.join(", ")));
     }
-    notes.extend(
-        r.funnel
-            .iter()
-            .filter(|s| s.dropped + s.audited > 0)
-            .map(dropped),
-    );
+    for s in &r.funnel {
+        notes.extend((s.dropped + s.audited > 0).then(|| dropped(s)));
+        notes.push(filtering(s));
+    }
     notes
 }
 
 /// What a filter dropped, what that saved, and what an audit says of it.
 fn dropped(s: &FunnelStage) -> String {
     let (filter, n) = (&s.filter, s.dropped);
-    let joules: Vec<String> = s.saved_j.iter().map(|j| format!("{j:.0}")).collect();
-    let joules = match joules.is_empty() {
-        true => String::new(),
-        false => format!(", {} J", joules.join(" to ")),
-    };
     let audit = match (s.audited, s.best_audited) {
         (0, _) => String::new(),
         (audited, best) => {
@@ -329,13 +322,53 @@ fn dropped(s: &FunnelStage) -> String {
         }
     };
     format!(
-        "dropped by {filter}: {n} candidates, which saved {:.1} s{joules}{audit}",
-        s.saved_s
+        "dropped by {filter}: {n} candidates, which saved {:.1} s, {:.1} CPU s{}{audit}",
+        s.saved_s,
+        s.saved_cpu_s,
+        and_joules(&s.saved_j)
+    )
+}
+
+/// Joules by each meter after another figure; nothing where nothing counts them.
+fn and_joules(of: &[f64]) -> String {
+    match of.is_empty() {
+        true => String::new(),
+        false => format!(
+            " and {}",
+            energy_text::by_meter(of, |j| energy_text::joules(*j))
+        ),
+    }
+}
+
+/// What a filter itself took.
+fn filtering(s: &FunnelStage) -> String {
+    let (filter, t) = (&s.filter, &s.took);
+    let percent = |share: &f64| format!("{:.1}%", 100.0 * share);
+    let of_joules = match t.share_of_joules.is_empty() {
+        true => String::new(),
+        false => {
+            let shares = energy_text::by_meter(&t.share_of_joules, percent);
+            format!(" and {shares} of its joules")
+        }
+    };
+    let parts = [
+        ("loading", t.loading_cpu_s),
+        ("training", t.training_cpu_s),
+        ("judging", t.judging_cpu_s),
+        ("asking for what it dropped", t.asking_cpu_s),
+    ];
+    let parts = parts.map(|(name, s)| format!("{name} {s:.3} s"));
+    format!(
+        "{filter} itself took {:.3} CPU s{}, which is {} of the command's CPU time{of_joules}: {}",
+        t.cpu_s,
+        and_joules(&t.joules),
+        percent(&t.share_of_cpu),
+        parts.join(", ")
     )
 }
 
 /// How a survey, or one of several tuners, went.
-fn surveyed(s: &Surveyed) -> String {
+fn surveyed(s: &Surveyed, run_s: f64) -> String {
     let (name, trials) = (&s.strategy, s.trials);
     let (Some(first), Some(last)) = (s.epochs.first(), s.epochs.last()) else {
         let ms = latency(s.kernels_ms);
@@ -355,7 +388,11 @@ fn surveyed(s: &Surveyed) -> String {
         n => format!("{n} epochs"),
     };
     let [before, after] = [first, last].map(|e| latency(e.cost / 1e6));
-    format!("survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}")
+    let (whole_s, share) = (s.whole_s, 100.0 * s.whole_s / run_s.max(1e-9));
+    format!(
+        "survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}; measuring the whole \
+         model took {whole_s:.1} s, {share:.1}% of the run"
+    )
 }
 
 fn layouts(r: &Report) -> Vec<String> {

@@ -229,6 +229,57 @@ fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
     let dropped = chosen["funnel"][0]["dropped"].as_u64().unwrap();
     let measured = chosen["trials"].as_u64().unwrap() + chosen["cached"].as_u64().unwrap();
     assert!(dropped >= 2 * measured && measured > 0, "{chosen}");
+    for report in [&filtered, &chosen] {
+        filter_costs_are_in_the_account(report);
+    }
+    // Proposing what was dropped is part of it.
+    let took = &chosen["funnel"][0]["took"];
+    assert!(took["asking_cpu_s"].as_f64().unwrap() > 0.0, "{took}");
+    let text = place.ok(&[
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--store",
+        &store,
+        "--out",
+        &out,
+        "--trials",
+        "8",
+        "--filter",
+        "cold",
+    ]);
+    let said = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    assert!(said.contains("cold itself took "), "{text}");
+    assert!(
+        said.contains("dropped by cold: ") && said.contains(" CPU s and "),
+        "{text}"
+    );
+}
+
+/// The parts of what a filter took sum to the whole, and but for reading its network that is the phase `filter`.
+fn filter_costs_are_in_the_account(report: &Value) {
+    let of = |v: &Value, name: &str| v[name].as_f64().unwrap();
+    let took = &report["funnel"][0]["took"];
+    let parts = ["loading", "training", "judging", "asking"];
+    let parts = parts.map(|p| of(took, &format!("{p}_cpu_s")));
+    let cpu_s = of(took, "cpu_s");
+    assert!((parts.iter().sum::<f64>() - cpu_s).abs() < 1e-9, "{took}");
+    assert!(parts[0] > 0.0 && parts[2] > 0.0, "{took}");
+    let share = cpu_s / of(&report["energy"], "cpu_s");
+    assert!((of(took, "share_of_cpu") - share).abs() < 1e-9, "{took}");
+    let meters = report["energy"]["by"].as_array().unwrap();
+    for (at, m) in meters.iter().enumerate() {
+        let joules = took["joules"][at].as_f64().unwrap();
+        let loading = parts[0] * of(m, "joules_per_cpu_s");
+        let phase = of(&m["phases"], "filter");
+        assert!(
+            (joules - loading - phase).abs() < 1e-6 * joules,
+            "{took} {m}"
+        );
+        let share = joules / of(m, "joules");
+        assert!((took["share_of_joules"][at].as_f64().unwrap() - share).abs() < 1e-9);
+    }
 }
 
 #[test]
