@@ -12,6 +12,7 @@ const FOREIGN: &str = match cfg!(target_arch = "aarch64") {
     true => "x86-avx2",
     false => "riscv64-rvv",
 };
+const OTHER: &str = "op:matmul(m=24,n=40,k=56)";
 const OF: [&str; 5] = [OP, "--target", FOREIGN, "--threads", "1"];
 
 /// The candidates of a folder of `tune --export-to`, in the order of their names.
@@ -215,7 +216,15 @@ fn times_that_do_not_fit_a_folder_are_told_apart() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
     export(&p, "one", &[]);
-    export(&p, "two", &["--seed", "7"]);
+    let two = [
+        "--export-to",
+        "two",
+        "--evaluate",
+        "static",
+        "--trials",
+        "4",
+    ];
+    p.json(&[&["tune", OTHER], &OF[1..], &two, &["--out", "m.tsm"]].concat());
     let import = ["simulate", "import", "one"];
     // The script says whose times they are, even where nothing runs.
     let script = Command::new(p.folder.join("two/time.sh")).arg("1").output();
