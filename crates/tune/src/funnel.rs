@@ -141,7 +141,8 @@ pub fn funnel(searches: &[&Search], loading_ns: u64) -> Vec<FunnelStage> {
     }
     for (at, stage) in stages.iter_mut().enumerate() {
         let mut spent = Filtering::default();
-        searches.iter().for_each(|s| spent += s.filtering[at]);
+        let of_searches = searches.iter().filter_map(|s| s.filtering.get(at));
+        of_searches.for_each(|f| spent += *f);
         let loading_ns = if stage.filter == Cold::NAME {
             loading_ns
         } else {

@@ -260,7 +260,7 @@ impl Search {
         let named = |name: &String| filter(name, options, &parts);
         let filters = options.filters.iter().map(named).collect::<Result<_>>()?;
         Ok(Search {
-            filtering: vec![Filtering::default(); options.filters.len()],
+            filtering: vec![],
             title: parts.title,
             run_id: parts.run_id,
             key: parts.key.into(),

@@ -389,6 +389,7 @@ impl Run<'_> {
         // Which of the candidates that filters drop are evaluated all the same.
         let audits = Draws::new("audit", &s.key, s.seed);
         let mut filters = std::mem::take(&mut s.filters);
+        s.filtering.resize(filters.len(), Filtering::default());
         let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
         let of_form = |(_, f): &(usize, &mut Box<dyn Filter + Send>)| f.form() == form;
         for (at, f) in filters.iter_mut().enumerate().filter(of_form) {
