@@ -27,13 +27,6 @@ const CUT: f64 = 1.05;
 /// Cycles of one test for a border: an order of magnitude.
 const TEST: f64 = 1.0;
 
-/// The same among sums that take nearly all of 16 registers: LLVM moves sums between registers and memory at each test.
-/// `conv3d(c=128,d=4,h=28,w=28,k=128)` takes 71 ms in tiles of 14 pixels with two tests, and 35 ms in tiles of 2 pixels
-/// by 4 vectors (AVX2, Zen 4, LLVM 22.1.8).
-const CROWDED_TEST: f64 = 4.0;
-/// Registers that such a tile takes at least, of 16.
-const CROWDED: i64 = 13;
-
 /// Tests that take as long as a mask for a vector: its lanes' positions are compared with
 /// both ends (an order of magnitude).
 const MASK: f64 = 6.0;
@@ -124,7 +117,7 @@ impl TileCost {
         let loads: f64 = facts.operands.iter().map(|o| self.loads(s, o)).sum();
         let starts = STARTS_A_CYCLE as f64;
         let busy = products.max(loads) / starts;
-        let busy = busy.max(LATENCY as f64) + self.tests(s) * self.cycles_of_test(s);
+        let busy = busy.max(LATENCY as f64) + self.tests(s) * TEST;
         let operands = facts.operands.iter();
         let moved: f64 = operands.map(|o| self.transfer(o, &tile)).sum();
         let crowded = facts.operands.iter().enumerate();
@@ -227,18 +220,6 @@ impl TileCost {
         inside.map(|part| part.max(0.5)).product()
     }
 
-    fn cycles_of_test(&self, s: &TileSizes) -> f64 {
-        let registers = s.rows.iter().product::<i64>() * s.vectors + s.vectors;
-        match self.has_few_registers() && registers >= CROWDED {
-            true => CROWDED_TEST,
-            false => TEST,
-        }
-    }
-
-    fn has_few_registers(&self) -> bool {
-        self.target.vector_registers <= 16
-    }
-
     /// Tests for borders in a tile for one term. One row alone is tested outside the terms.
     /// Of several rows each is tested, except along an axis that is whole, or separated into
     /// its interior and its ends: there only those that windows reach over the border from.
@@ -254,13 +235,7 @@ impl TileCost {
             let none = tiles == 1 && !long_windows(facts, at).is_empty();
             if n > 1 && guarded(at) && !none {
                 let ends = 2 * over_border(facts, at).min(n);
-                // Two tiles are no interior and ends: the code of both has the tests of both ends.
-                let apart = if tiles == 2 && self.has_few_registers() {
-                    1
-                } else {
-                    tiles
-                };
-                let ends = ends.min(n * tiles) as f64 / apart as f64;
+                let ends = ends.min(n * tiles) as f64 / tiles as f64;
                 let some = tiles == 1 || Some(at) == innermost;
                 all += times * if some { ends } else { n as f64 };
             }
