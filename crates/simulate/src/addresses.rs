@@ -14,6 +14,7 @@ mod tests;
 pub use sampling::EVENTS;
 
 use crate::cache::{Access, Caches, LINE};
+use crate::frame::Frame;
 use contents::Contents;
 use ir::{BinaryOp, Expr, ExprKind, VarId};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
@@ -105,11 +106,17 @@ struct Lanes {
 
 impl Addresses {
     /// Of a kernel with its parameters at page boundaries, one after the other. Accesses that `made` does
-    /// not name are left out.
-    pub fn of(code: &Code, made: &HashMap<AccessId, Made>) -> Result<Addresses, NotFollowed> {
+    /// not name are left out. Lines of the frame are used at the begin of an iteration, and at its end.
+    pub fn of(
+        code: &Code,
+        made: &HashMap<AccessId, Made>,
+        frame: &Frame,
+    ) -> Result<Addresses, NotFollowed> {
         let mut compiler = Compiler {
             code,
             made,
+            frame,
+            transposed: None,
             bases: bases(code),
             loops: vec![],
             extents: HashMap::new(),
@@ -120,7 +127,7 @@ impl Addresses {
         straighten(&mut nodes, &compiler.sums);
         Ok(Addresses {
             sums: compiler.sums,
-            lines: lines(code, made),
+            lines: lines(code, made) + frame.len(),
             nodes,
         })
     }
@@ -175,6 +182,9 @@ fn bases(code: &Code) -> Vec<i64> {
 struct Compiler<'a> {
     code: &'a Code,
     made: &'a HashMap<AccessId, Made>,
+    frame: &'a Frame,
+    /// The distances of the lanes that the last statement loaded by rows, and the next lane.
+    transposed: Option<(Vec<i64>, usize)>,
     bases: Vec<i64>,
     /// Around the current statement, outermost first.
     loops: Vec<(FlatLoopId, VarId)>,
@@ -192,7 +202,10 @@ impl Compiler<'_> {
                 Stmt::Loop(l) => {
                     self.loops.push((l.id, l.var));
                     let before = self.extents.insert(l.var, l.extent);
-                    let body = self.stmts(&l.body)?;
+                    let mut body = self.stmts(&l.body)?;
+                    if !body.is_empty() {
+                        self.spilled(l.id, &mut body)?;
+                    }
                     self.loops.pop();
                     match before {
                         Some(before) => self.extents.insert(l.var, before),
@@ -231,6 +244,39 @@ impl Compiler<'_> {
             }
         }
         Ok(nodes)
+    }
+
+    /// Adds the uses of the frame in an iteration of a loop to its body. What is used more than once is used before and
+    /// after inner loops.
+    fn spilled(&mut self, id: FlatLoopId, body: &mut Vec<Node>) -> Result<(), NotFollowed> {
+        let has_loops = body.iter().any(|n| matches!(n, Node::Loop { .. }));
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (line, uses) in self.frame.lines(id) {
+            let at = |sums: &mut Sums| {
+                sums.number(&Expr::int(0), (1, line), &self.contents, &self.extents)
+            };
+            let node = |at, access| {
+                Node::Touch(Touch {
+                    at,
+                    distances: vec![0],
+                    bytes: 1,
+                    access,
+                    only_at_first: vec![],
+                })
+            };
+            // Fewer uses are those of a condition that seldom holds.
+            let (loads, stores) = (uses.loads >= 0.5, uses.stores >= 0.5);
+            if loads || stores {
+                let access = if stores { Access::Write } else { Access::Read };
+                before.push(node(at(&mut self.sums)?, access));
+            }
+            if has_loops && loads && (stores || uses.loads >= 1.5) {
+                after.push(node(at(&mut self.sums)?, Access::Read));
+            }
+        }
+        body.splice(0..0, before);
+        body.extend(after);
+        Ok(())
     }
 
     /// The condition of an `if`. What data decide in it must hold whatever they are: the analysis of the machine code
@@ -353,14 +399,18 @@ impl Compiler<'_> {
             }
             (Some(_), LaneOffsets::Pattern(p)) => {
                 let span = p.span();
-                let lanes = match made.instructions < p.distances.len() as u32 {
+                let all = p.distances.iter().map(|d| (d - span.start) * bytes);
+                let all: Vec<i64> = all.collect();
+                let instructions = made.instructions as usize;
+                let spanned = (span.end - span.start) * bytes;
+                let lanes = match instructions < all.len() {
+                    // Loads of further statements are those of the other lanes.
+                    true if spanned > instructions as i64 * LINE as i64 => {
+                        (self.next_lanes(all, instructions), bytes as u64)
+                    }
                     // One wide load, whose lanes are then put in order.
                     true => together(span.end - span.start, bytes, made),
-                    false => {
-                        let distances = p.distances.iter();
-                        let distances = distances.map(|d| (d - span.start) * bytes);
-                        (distances.collect(), bytes as u64)
-                    }
+                    false => (all, bytes as u64),
                 };
                 (p.base.clone() + span.start, lanes)
             }
@@ -378,6 +428,20 @@ impl Compiler<'_> {
             access,
             only_at_first,
         })))
+    }
+
+    /// The distances of the lanes that a statement loads where rows of several statements are transposed in
+    /// registers: each of its loads has the elements of one lane for all of them.
+    fn next_lanes(&mut self, all: Vec<i64>, loads: usize) -> Vec<i64> {
+        let next = match &self.transposed {
+            Some((last, next)) if *last == all => *next,
+            _ => 0,
+        };
+        let lanes = (next..next + loads).map(|lane| all[lane % all.len()]);
+        let lanes = lanes.collect();
+        let next = (next + loads) % all.len();
+        self.transposed = Some((all, next));
+        lanes
     }
 
     /// Lanes that are looked at one by one.

@@ -8,6 +8,7 @@ mod emulator;
 mod executable;
 mod external;
 mod features;
+mod frame;
 mod methods;
 mod metrics;
 mod own;

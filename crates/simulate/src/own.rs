@@ -3,11 +3,12 @@
 //! Nothing decodes or executes instructions of the target. The machine code tells how often each
 //! instruction runs ([`analysis::analyse`]), and which accesses of the flat code it still makes:
 //! instructions carry their ids. [`Addresses`] makes these accesses in their order, and [`Caches`] tells which find
-//! their lines. What the machine code accesses beside them, such as spilled registers, is counted as hits
-//! of the first level.
+//! their lines. Lines of spilled registers are used once or twice in an iteration ([`Frame`]). What the machine
+//! code accesses beside these is counted as hits of the first level.
 
 use crate::addresses::{Addresses, EVENTS, Made, NotFollowed};
 use crate::cache::{Access, CacheSetting, Caches, Geometry, LINE};
+use crate::frame::Frame;
 use crate::statistics::{Sampled, Statistics, miss_costs};
 use analysis::{Analysis, Class, MachineLoop};
 use ir::{BufferId, Expr};
@@ -37,7 +38,7 @@ pub fn simulate(
     one_in: Option<u32>,
 ) -> Result<Statistics, NotFollowed> {
     let counts = kernel.analysis.counts();
-    let addresses = Addresses::of(kernel.code, &made(kernel))?;
+    let addresses = Addresses::of(kernel.code, &made(kernel), &Frame::of(kernel))?;
     let mut caches = Caches::new(setting);
     fetches(kernel, setting, &mut caches);
     let sampled = match one_in {

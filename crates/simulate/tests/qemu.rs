@@ -20,6 +20,8 @@ use support::{kernel, write};
 /// The largest relative differences that pass, but for one kernel of ten.
 const COUNTS: f64 = 0.001;
 const MISSES: f64 = 0.03;
+/// What is compared.
+const ALL: [&str; 5] = ["instructions", "loads", "stores", "branches", "misses"];
 /// What the call itself and the kernel's own stack add.
 const OWN: f64 = 32.0;
 
@@ -40,6 +42,9 @@ const INDEXED: &[&str] = &[
     "op:scatter_add(table=256,rows=3000,cols=1)",
     "op:scatter_add(table=1009,rows=409,cols=61)",
 ];
+
+/// Kernels of which some spill accumulators and use most lines of the first level.
+const SPILLED: &[&str] = &["op:conv2d(c=32,h=28,w=28,k=64)"];
 
 fn setting() -> CacheSetting {
     let eight_ways = |sets| Geometry { sets, ways: 8 };
@@ -63,8 +68,8 @@ fn emulator(target: &Target) -> Result<(PathBuf, Emulator), String> {
     Ok((plugin, emulator))
 }
 
-/// Compares the defaults of all sketches, which are so many at least.
-fn check(isa: Isa, of: impl Fn(&Target) -> Vec<Program>, least: usize) {
+/// Compares these counts of the defaults of all sketches, which are so many at least.
+fn check(isa: Isa, of: impl Fn(&Target) -> Vec<Program>, least: usize, counts: &[&str]) {
     let target = Target::generic(isa);
     let (plugin, emulator) = match emulator(&target) {
         Ok(found) => found,
@@ -98,7 +103,8 @@ fn check(isa: Isa, of: impl Fn(&Target) -> Vec<Program>, least: usize) {
                 // QEMU seems not to tell of a load of no lane, which is a load here.
                 theirs.loads = ours.loads;
             }
-            let found = differences(&ours, &theirs);
+            let mut found = differences(&ours, &theirs);
+            found.retain(|d| counts.iter().any(|c| d.starts_with(c)));
             let name = &program.name;
             wrong.extend((!found.is_empty()).then(|| format!("{name}: {}", found.join(", "))));
         }
@@ -123,6 +129,11 @@ fn indexed(target: &Target) -> Vec<Program> {
     specs.flat_map(|spec| operator(spec, target)).collect()
 }
 
+fn spilled(target: &Target) -> Vec<Program> {
+    let specs = SPILLED.iter();
+    specs.flat_map(|spec| operator(spec, target)).collect()
+}
+
 fn differences(ours: &Statistics, theirs: &Statistics) -> Vec<String> {
     let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
     let of = |s: &Statistics| {
@@ -134,9 +145,8 @@ fn differences(ours: &Statistics, theirs: &Statistics) -> Vec<String> {
             misses(&s.l1d),
         ]
     };
-    let names = ["instructions", "loads", "stores", "branches", "misses"];
     let most = [COUNTS, COUNTS, COUNTS, COUNTS, MISSES];
-    let pairs = of(ours).into_iter().zip(of(theirs)).zip(names).zip(most);
+    let pairs = of(ours).into_iter().zip(of(theirs)).zip(ALL).zip(most);
     let wrong = pairs.filter(|(((a, b), _), share)| (a - b).abs() > share * b + OWN);
     wrong
         .map(|(((a, b), name), _)| format!("{name} {a} / {b}"))
@@ -145,24 +155,29 @@ fn differences(ours: &Statistics, theirs: &Statistics) -> Vec<String> {
 
 #[test]
 fn counts_of_aarch64_are_those_of_qemu() {
-    check(Isa::AArch64Neon, floats, 20);
+    check(Isa::AArch64Neon, floats, 20, &ALL);
 }
 
 #[test]
 fn counts_of_riscv_are_those_of_qemu() {
-    check(Isa::RiscV64Gc, floats, 20);
-    check(Isa::RiscV64Rvv, floats, 20);
+    check(Isa::RiscV64Gc, floats, 20, &ALL);
+    check(Isa::RiscV64Rvv, floats, 20, &ALL);
 }
 
 #[test]
 fn counts_of_x86_are_those_of_qemu() {
-    check(Isa::X86Sse2, floats, 20);
-    check(Isa::X86Avx2, floats, 20);
+    check(Isa::X86Sse2, floats, 20, &ALL);
+    check(Isa::X86Avx2, floats, 20, &ALL);
 }
 
 #[test]
 fn counts_of_kernels_with_indices_are_those_of_qemu() {
     for isa in [Isa::X86Avx2, Isa::AArch64Neon, Isa::RiscV64Gc] {
-        check(isa, indexed, 5);
+        check(isa, indexed, 5, &ALL);
     }
+}
+
+#[test]
+fn misses_beside_spilled_registers_are_those_of_qemu() {
+    check(Isa::X86Avx2, spilled, 10, &["misses"]);
 }

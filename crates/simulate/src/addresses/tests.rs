@@ -88,7 +88,7 @@ fn followed(spec: &str) -> Vec<Result<u64, NotFollowed>> {
             let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
             let (code, _) = compiled(&scheduled, &target);
             let mut caches = Caches::new(&setting);
-            let addresses = Addresses::of(&code, &all_made(&code, |_| (1, 0)));
+            let addresses = Addresses::of(&code, &all_made(&code, |_| (1, 0)), &Frame::default());
             let ran = addresses.and_then(|a| a.run(&mut caches));
             all.push(ran.map(|()| caches.misses_of_data()));
         }
@@ -144,7 +144,8 @@ fn straight_loops_access_what_a_walk_of_all_iterations_does() {
                 let scheduled = schedule::replay(program, &trace).expect("a legal trace");
                 let (code, _) = compiled(&scheduled, &target);
                 let made = all_made(&code, |id| (1 + id % 2, id % 3 / 2));
-                let mut addresses = Addresses::of(&code, &made).expect("they are followed");
+                let mut addresses =
+                    Addresses::of(&code, &made, &Frame::default()).expect("they are followed");
                 kernels += usize::from(has_straight(&addresses.nodes));
                 let straight = counted(&addresses, &setting);
                 plain(&mut addresses.nodes);
@@ -154,4 +155,36 @@ fn straight_loops_access_what_a_walk_of_all_iterations_does() {
         }
     }
     assert!(kernels >= 40, "{kernels} kernels have such loops");
+}
+
+#[test]
+fn rows_that_are_transposed_in_registers_bring_each_line_about_once() {
+    let target = Target::generic(Isa::X86Avx2);
+    let setting = cpus().remove(0).caches;
+    let mut kernels = 0;
+    // The first task brings the image into blocks of channels.
+    for program in &operator("op:grouped_conv2d(c=24,h=53,w=53,k=24,groups=6)", &target)[..1] {
+        for trace in traces(program, &target, 0) {
+            let scheduled = schedule::replay(program, &trace).expect("a legal trace");
+            let (code, object) = compiled(&scheduled, &target);
+            let analysis = programs::analysed(&code, &object, &target, "kernel");
+            let decoder = llvm::Decoder::new(&target).expect("a known target");
+            let functions = decoder.functions(&object).expect("the object is read");
+            let kernel = crate::Kernel {
+                code: &code,
+                functions: &functions,
+                analysis: &analysis,
+            };
+            let counted = crate::simulate(kernel, &setting, None).expect("it is followed");
+            // 24 maps of 53 x 53 elements of 4 bytes, and as many of the result.
+            let lines = 24 * 53 * 53 * 4 / LINE;
+            let misses = counted.l1d.read.misses;
+            assert!(
+                (lines..lines * 4 / 3).contains(&misses),
+                "{misses} of {lines}"
+            );
+            kernels += 1;
+        }
+    }
+    assert!(kernels >= 2, "{kernels} kernels");
 }
