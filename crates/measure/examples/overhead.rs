@@ -85,6 +85,7 @@ fn row(
         threads: 1,
         pinned: false,
         oversubscribe: runners,
+        beside: false,
     };
     let mut local = LocalDevices::new(vec![device], &command)?;
     let constants = Constants::PAPER;

@@ -20,6 +20,9 @@ pub struct Device {
     /// thread's own time can bear; kernels of several threads have no such
     /// clock, and never share.
     pub oversubscribe: u32,
+    /// Whether others of the tuner measure on other CPUs of the machine meanwhile, so that no
+    /// candidate of a round is measured isolated. A ranking begins when they have nothing to do.
+    pub beside: bool,
 }
 
 impl Device {
@@ -61,6 +64,7 @@ mod tests {
             threads,
             pinned: true,
             oversubscribe,
+            beside: false,
         }
     }
 

@@ -131,6 +131,8 @@ struct DeviceWork<'a> {
     /// Whether a slot may leave its work to others.
     others: bool,
     name: Option<&'a str>,
+    /// Whether others of the tuner measure beside the device.
+    beside: bool,
 }
 
 impl LocalDevices {
@@ -293,7 +295,7 @@ impl LocalDevices {
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (device, queue) in self.devices.iter_mut().zip(queues) {
-                let name = device.device.name.clone();
+                let (name, beside) = (device.device.name.clone(), device.device.beside);
                 let wanted = lock(queue).len().min(work.round.dp as usize);
                 let (slots, others) = device.usable(wanted);
                 let width = slots.len() as u32;
@@ -305,6 +307,7 @@ impl LocalDevices {
                             width,
                             others,
                             name: name.as_deref(),
+                            beside,
                         };
                         slot.take(work, of_device)
                     }));
@@ -375,7 +378,10 @@ impl RunnerSlot {
             device: device.name,
             dp: device.width,
             overlap: batch.overlap && !round.quiet,
-            isolated: device.width == 1 && !work.several && (round.quiet || !batch.overlap),
+            isolated: device.width == 1
+                && !work.several
+                && !device.beside
+                && (round.quiet || !batch.overlap),
         };
         let kernel = &batch.kernels[work.assignments[at].candidate];
         let runner = &mut self.runner;

@@ -40,6 +40,7 @@ fn starting(devices: usize, runners: u32, args: Vec<String>) -> LocalDevices {
         threads: 1,
         pinned: true,
         oversubscribe: runners,
+        beside: false,
     };
     let command = CommandLine {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
@@ -377,6 +378,53 @@ fn naive_samples_are_read_from_the_hosts_clock() {
     }
 }
 
+/// A kernel that fails unless it may run on that CPU and on no other one.
+fn kernel_of(cpu: usize) -> BuiltKernel {
+    kernel(&format!(
+        "unsigned long set[128] = {{0}}; long bytes;
+        __asm__ volatile(\"syscall\" : \"=a\"(bytes)
+            : \"a\"(204L), \"D\"(0L), \"S\"(sizeof set), \"d\"(set) : \"rcx\", \"r11\", \"memory\");
+        compute(args);
+        if (bytes <= 0) return 1;
+        for (int i = 0; i < 128; i++)
+            if (set[i] != (i == {} ? 1ul << {} : 0)) return 2;",
+        cpu / 64,
+        cpu % 64
+    ))
+}
+
+#[test]
+fn kernels_stay_on_the_cpus_of_their_device_and_beside_others_they_are_not_isolated() {
+    let command = CommandLine {
+        program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
+        args: vec![],
+        cpus: vec![],
+        stop: worker::Stop::default(),
+    };
+    let all = cpus();
+    for (cpu, other) in all.iter().zip(all.iter().rev()) {
+        for beside in [false, true] {
+            let device = Device {
+                name: None,
+                cpus: vec![*cpu],
+                threads: 1,
+                pinned: true,
+                oversubscribe: 1,
+                beside,
+            };
+            let mut local = LocalDevices::new(vec![device], &command).unwrap();
+            let [here, there] = [kernel_of(*cpu), kernel_of(*other)];
+            let done = measure(&mut local, Policy::Serial, &[&here, &there]).outcomes;
+            let Outcome::Timed { conditions: c, .. } = &done[0].outcome else {
+                panic!("{:?}", done[0]);
+            };
+            assert_eq!((c.pinned, c.isolated), (true, !beside));
+            let is_timed = matches!(done[1].outcome, Outcome::Timed { .. });
+            assert_eq!(is_timed, cpu == other, "{:?}", done[1]);
+        }
+    }
+}
+
 #[test]
 fn runners_are_none_that_cannot_be_started() {
     let device = Device {
@@ -385,6 +433,7 @@ fn runners_are_none_that_cannot_be_started() {
         threads: 1,
         pinned: true,
         oversubscribe: 2,
+        beside: false,
     };
     let command = CommandLine {
         program: "/nonexistent/runner".into(),
@@ -469,6 +518,7 @@ fn what_dies_in_one_runner_alone_is_measured_by_others() {
         threads: 1,
         pinned: true,
         oversubscribe: 1,
+        beside: false,
     };
     let command = CommandLine {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),

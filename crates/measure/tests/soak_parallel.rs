@@ -72,6 +72,7 @@ fn local(runners: u32) -> LocalDevices {
         threads: 1,
         pinned: false,
         oversubscribe: runners,
+        beside: false,
     };
     let command = CommandLine {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),

@@ -393,6 +393,9 @@ pub struct SurveyEpoch {
     pub runs: bool,
     /// Tasks that are still in its queue.
     pub queue: usize,
+    /// The core sets that its next batches are measured on, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub core_sets: Vec<String>,
     /// Why the survey ended then: `goal`, `rate` or `exhausted`.
     pub ended: Option<String>,
     /// Fields of a newer version.

@@ -19,12 +19,16 @@ const PLAIN_TIME: Duration = Duration::from_millis(500);
 const NOISY: u32 = 3;
 
 impl Run<'_> {
-    /// Of so many models those that are finished in the end: of several tuners of one model the best one's.
+    /// Of so many models those that are finished in the end: of the tuners' models of a requested one the best. The
+    /// requested models come first, as the first tuner has them, and then those of each further tuner.
     pub(crate) fn finished(&self, models: usize) -> usize {
-        match self.options.tuners.len() {
-            0 | 1 => models,
-            _ => models.min(1),
-        }
+        models.div_ceil(self.options.tuners.len().max(1))
+    }
+
+    /// What all tuners made of the same requested model as this one.
+    pub(crate) fn of_all_tuners(&self, job: usize) -> impl Iterator<Item = usize> + use<> {
+        let requested = self.finished(self.jobs.len()).max(1);
+        (job % requested..self.jobs.len()).step_by(requested)
     }
 
     /// What comes after the search, and cannot be given up.
@@ -47,7 +51,8 @@ impl Run<'_> {
     /// All that models after this one need.
     fn later(&self, job: usize) -> Duration {
         let of = |job| self.clock.ranking(self.ranking(job)) + self.after_own_ranking(job);
-        (job + 1..self.finished(self.jobs.len())).map(of).sum()
+        let requested = self.finished(self.jobs.len());
+        (job % requested.max(1) + 1..requested).map(of).sum()
     }
 
     /// What comes after ranking for a model alone.

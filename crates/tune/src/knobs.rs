@@ -368,7 +368,7 @@ pub static KNOBS: &[Knob] = &[
         name: "tuners",
         kind: "NAME,... of strategies",
         default: "none: --strategy",
-        doc: "Strategies that tune the model side by side, in turns of a batch at most: the one that was asked for the fewest candidates is next. Each has the rule of --budget for its tasks; the best one's result counts. With --budget survey the one with the least gain is suspended whenever one stands still",
+        doc: "Strategies that tune each model side by side, in turns of a batch at most: the one that was asked for the fewest candidates is next. Each has the rule of --budget for its tasks; the best one's result counts. With --budget survey the one with the least gain is suspended whenever one stands still",
         source: OWN_CHOICE,
         affects_code: false,
     },
@@ -562,6 +562,14 @@ pub static KNOBS: &[Knob] = &[
         default: "1",
         doc: "Number of devices: the CPUs are divided into this many sets",
         source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "core-sets",
+        kind: "N or CPUS;CPUS;...",
+        default: "none: all CPUs",
+        doc: "With --tuners or --budget survey: measure on so many equal sets of cores at the same time, or on the CPUs of each set, such as 0-3;4-7. Each tuner of each model is measured on a set of its own as far as there are sets; what a survey suspends leaves its set to the others. Candidates of different sets share memory, so their times are less certain",
+        source: "Trimmer, section IV-C",
         affects_code: false,
     },
     Knob {

@@ -20,6 +20,7 @@ mod choice;
 pub mod chooser;
 mod clock;
 pub mod compile;
+mod core_sets;
 pub mod default_model;
 mod disturbance;
 mod ending;
@@ -68,6 +69,7 @@ mod workers;
 
 pub use arguments::fills;
 pub use clock::Clock;
+pub use core_sets::CoreSets;
 pub use error::{Error, Result};
 pub use evaluator::MeasureSettings;
 pub(crate) use finalists::FINAL_FACTOR;
@@ -84,7 +86,7 @@ pub use quality::ModelQuality;
 pub(crate) use record::begun as begun_run;
 pub use record::{code_hash, task as task_record, unix_ms};
 pub use report::{Gain, GoesOnFrom, Report, Surveyed, TaskSummary};
-pub use run::{Log, Run, TaskSearch};
+pub use run::{CoreSetUse, Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
 pub use trial::{Answer, AnswerPlace, EarlierTrial, Form, Trial};
@@ -128,8 +130,10 @@ pub fn tune(
 /// compares each whole model before, with defaults, and after; one result a request, in
 /// their order.
 ///
-/// Where [`Options::tuners`] names several strategies, each of them tunes the model in searches of its own. They take turns,
-/// and are asked for as many candidates, unless a survey suspends some. The result is that of the model which was fastest in the end.
+/// Where [`Options::tuners`] names several strategies, each of them tunes the models in searches of its own. They take turns,
+/// and are asked for as many candidates, unless a survey suspends some. The result of a model is that of the strategy with
+/// which it was fastest in the end. With [`Options::core_sets`] they work at the same time, each on a set of its own, as far
+/// as there are sets.
 ///
 /// The budget divides the trials between the tasks of all models. A budget of time ends all of
 /// it: what does not fit is left out, and where building the default models alone takes longer,
@@ -172,12 +176,6 @@ pub fn tune_all_by(
         workers: host.workers.stopped_by(&options.interrupt),
         ..host.clone()
     };
-    if options.tuners.len() > 1 && requests.len() != 1 {
-        return Err(
-            Error::new("several tuners are for one model of one size, and there are more")
-                .help("tune one model at a time, or leave the tuners out"),
-        );
-    }
     for r in requests {
         check_algorithms(r.source, r.target, options)?;
     }
@@ -195,18 +193,17 @@ pub fn tune_all_by(
             m.seeds = chooser.seeds(&m.plan, observer)?;
         }
     }
-    let of_tuner = |t| Request {
-        strategy: Some(t),
-        ..requests[0]
-    };
-    let of_tuners: Vec<Request<'_>> = options.tuners.iter().map(|t| of_tuner(t)).collect();
+    let requested = models.len();
+    let mut of_tuners: Vec<Request<'_>> = Vec::new();
+    for tuner in &options.tuners {
+        let strategy = Some(tuner.as_str());
+        of_tuners.extend(requests.iter().map(|r| Request { strategy, ..*r }));
+    }
     let requests = match of_tuners.is_empty() {
         true => requests,
         false => &of_tuners,
     };
-    if !of_tuners.is_empty() {
-        models = vec![models[0].clone(); requests.len()];
-    }
+    let models = vec![models; requests.len() / requested.max(1)].concat();
     let mut builders = Builders::new(&host.workers, options.builders)?;
     builders.limit = options.build_limit;
     let start = Start {
@@ -222,10 +219,7 @@ pub fn tune_all_by(
     options.enter(Stage::Search);
     run.search(Some(&mut builders), observer)?;
     let mut tuned = Vec::new();
-    let finished: Vec<usize> = match of_tuners.is_empty() {
-        true => (0..models.len()).collect(),
-        false => vec![run.fastest()],
-    };
+    let finished: Vec<usize> = (0..requested).map(|m| run.fastest(m)).collect();
     run.end_others(&finished)?;
     for (job, default) in finished.into_iter().zip(defaults) {
         let model = &models[job];

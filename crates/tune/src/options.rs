@@ -60,7 +60,7 @@ pub struct Options {
     pub budget: String,
     /// When a run with the budget `survey` goes on.
     pub survey: SurveyRule,
-    /// Strategies that tune one model side by side, if there are several: the best one's result counts.
+    /// Strategies that tune each model side by side, if there are several: the best one's result counts.
     pub tuners: Vec<String>,
     /// What several models are tuned for together.
     pub objective: Objective,
@@ -84,6 +84,8 @@ pub struct Options {
     /// Builders run while a candidate is measured.
     pub overlap: bool,
     pub builders: usize,
+    /// The CPUs of each set that candidates are measured on at the same time; none to measure on all CPUs.
+    pub core_sets: Vec<Vec<usize>>,
     /// Constants rotate through copies larger than the last-level cache.
     pub rotate: bool,
     /// What candidates may be, and how far their outputs may be off (relative, L2).
@@ -188,6 +190,7 @@ impl Options {
             seed: number(knob("seed")),
             overlap: false,
             builders: 1,
+            core_sets: vec![],
             rotate: knob("rotate").default == "on",
             accuracy: requirements.accuracy,
             space: requirements.space,
@@ -199,6 +202,7 @@ impl Options {
                 policy: Policy::Serial,
                 batch: number(knob("measure-batch")),
                 devices: number(knob("devices")),
+                core_set: vec![],
                 oversubscribe: number(knob("oversubscribe")),
                 constants: Constants::PAPER,
                 lose: number(knob("lose")),
@@ -233,14 +237,15 @@ impl Options {
         self.requirements().allowed()
     }
 
-    /// Divides the CPUs between kernels and builders; what is not given follows their number.
+    /// Divides the CPUs between kernels and builders; what is not given follows their number. Each core set has a kernel.
     pub fn divide_cpus(&mut self, cpus: usize, threads: u32, asked: CpuDivision) {
-        let left = cpus.saturating_sub(threads as usize);
+        let kernels = self.core_sets.len().max(1);
+        let left = cpus.saturating_sub(kernels * threads as usize);
         self.overlap = asked.overlap.unwrap_or(left > 0);
         let spare = if self.overlap { left } else { cpus };
         self.builders = asked.builders.unwrap_or(spare).max(1);
         // Side by side where no builder needs the CPUs that a kernel leaves.
-        let doppler = !self.overlap && left >= threads as usize;
+        let doppler = kernels == 1 && !self.overlap && left >= threads as usize;
         self.measure.policy = asked.policy.unwrap_or(match doppler {
             true => Policy::Doppler,
             false => Policy::Serial,
@@ -276,10 +281,35 @@ impl Options {
                     .help("name each once: two of a name and seed ask for the same candidates"));
             }
         }
+        self.check_core_sets()?;
         self.check_models()?;
         known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
         filters.try_for_each(|name| known("filter", name, &filter_names()))
+    }
+
+    /// Refuses core sets where nothing would use several, or where candidates are to be alone.
+    fn check_core_sets(&self) -> Result<()> {
+        if self.core_sets.is_empty() {
+            return Ok(());
+        }
+        let policy = self.measure.policy;
+        if policy.is_parallel() {
+            let why = format!(
+                "the policy {} measures side by side by itself, and again alone, which core sets do not allow",
+                policy.name()
+            );
+            return Err(Error::new(why).help("use the policy serial, or one set of all CPUs"));
+        }
+        if self.tuners.is_empty() && self.budget != "survey" {
+            let why = format!(
+                "the budget {} asks one task at a time, which leaves all core sets but one idle",
+                self.budget
+            );
+            let help = "use the budget survey, or several tuners, or one set of all CPUs";
+            return Err(Error::new(why).help(help));
+        }
+        Ok(())
     }
 
     /// Refuses settings of models for strategies none of which has any.
@@ -323,6 +353,7 @@ impl Options {
         let Options {
             overlap,
             builders,
+            core_sets,
             rotate,
             measure,
             rank,
@@ -366,7 +397,7 @@ impl Options {
             alternatives: _,
             columns_bytes: _,
         } = self;
-        let mut stored = measuring(measure);
+        let mut stored = measuring(measure, core_sets);
         let others = json!({
             "threads": threads,
             "overlap": overlap,
@@ -400,23 +431,30 @@ impl Options {
 }
 
 /// What the store knows of how candidates are measured.
-fn measuring(measure: &MeasureSettings) -> Value {
+fn measuring(measure: &MeasureSettings, core_sets: &[Vec<usize>]) -> Value {
     let MeasureSettings {
         policy,
         batch: _,
         devices,
+        // The run has all sets.
+        core_set: _,
         oversubscribe,
         constants,
         lose,
     } = measure;
-    json!({
+    let mut stored = json!({
         "measure": policy,
         "measure_batch": measure.batch(),
         "devices": devices,
         "oversubscribe": oversubscribe,
         "doppler": constants,
         "lose": lose,
-    })
+    });
+    // Without sets, runs go on from those of versions that knew none.
+    if !core_sets.is_empty() {
+        stored["core_sets"] = json!(core_sets);
+    }
+    stored
 }
 
 #[cfg(test)]
@@ -440,6 +478,46 @@ mod tests {
         assert_eq!(of(4, 4, Some(true)), (true, 1, Policy::Serial));
         assert_eq!(of(4, 2, Some(false)), (false, 4, Policy::Doppler));
         assert_eq!(of(4, 3, Some(false)), (false, 4, Policy::Serial));
+    }
+
+    #[test]
+    fn core_sets_have_a_kernel_each_and_are_for_several_jobs_measured_one_by_one() {
+        let of = |cpus: usize, change: fn(&mut Options)| {
+            let mut options = Options::new(cpus, 1, StopRule::Trials(1));
+            options.core_sets = (0..4).map(|cpu| vec![cpu]).collect();
+            options.budget = "survey".into();
+            options.divide_cpus(cpus, 1, CpuDivision::default());
+            change(&mut options);
+            options
+        };
+        let divided = [4, 6, 16].map(|cpus| {
+            let o = of(cpus, |_| {});
+            (o.overlap, o.builders, o.measure.policy)
+        });
+        let serial = Policy::Serial;
+        assert_eq!(
+            divided,
+            [(false, 4, serial), (true, 2, serial), (true, 12, serial)]
+        );
+        let said = |change| of(4, change).check().err().map(|e| e.to_string());
+        assert_eq!(said(|_| {}), None);
+        let turns = |o: &mut Options| o.budget = "promise".into();
+        assert!(said(turns).unwrap().contains("asks one task at a time"));
+        let tuners = |o: &mut Options| {
+            o.budget = "promise".into();
+            o.tuners = vec!["grid".into(), "random".into()];
+        };
+        assert_eq!(said(tuners), None);
+        let parallel = |o: &mut Options| o.measure.policy = Policy::Doppler;
+        assert!(
+            said(parallel)
+                .unwrap()
+                .contains("doppler measures side by side")
+        );
+        let stored = of(4, |_| {}).stored(1);
+        assert_eq!(stored["core_sets"], json!([[0], [1], [2], [3]]));
+        let without = of(4, |o| o.core_sets.clear()).stored(1);
+        assert!(without.get("core_sets").is_none());
     }
 
     #[test]

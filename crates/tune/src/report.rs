@@ -10,7 +10,7 @@ use crate::observer::Observer;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
 use crate::quality::ModelQuality;
-use crate::run::{Run, TaskSearch};
+use crate::run::{CoreSetUse, Run, TaskSearch};
 use crate::search::Search;
 use measure::energy::own_cpu_s;
 use plan::{Plan, Task};
@@ -209,6 +209,8 @@ pub struct Report {
     pub kernels_ms: f64,
     /// How a survey went; where several tuners tuned the model, each of them.
     pub survey: Vec<Surveyed>,
+    /// What each core set did, where there are several; for all models of the run.
+    pub core_sets: Vec<CoreSetUse>,
     /// How the sum of the model's kernels fell in the search.
     pub curve: Vec<Moment>,
     /// Whether more time is likely to help.
@@ -354,6 +356,7 @@ impl Run<'_> {
             kept_default: None,
             kernels_ms: f64::NAN,
             survey: self.survey_of(job),
+            core_sets: self.set_use(),
             outlook,
             curve,
             stopped: self.clock.is_stopped(),
@@ -384,12 +387,12 @@ impl Run<'_> {
     /// The searches whose candidates a model's report counts. What was tried for a model before is not counted again, and
     /// what all tuners of a model tried counts.
     fn counted(&self, job: usize) -> Vec<&Search> {
-        if self.options.tuners.len() > 1 {
-            return self.searches.iter().collect();
-        }
-        let of = &self.jobs[job];
-        let all = of.searches.iter().map(|t| &self.searches[t.search]);
-        all.filter(|s| s.run_id == of.run_id).collect()
+        let own = |job: usize| {
+            let of = &self.jobs[job];
+            let all = of.searches.iter().map(|t| &self.searches[t.search]);
+            all.filter(|s| s.run_id == of.run_id)
+        };
+        self.of_all_tuners(job).flat_map(own).collect()
     }
 
     /// How the survey of a model went, or that of each of its tuners; nothing under other budgets.
@@ -397,7 +400,7 @@ impl Run<'_> {
         match (self.options.tuners.is_empty(), self.epochs.is_empty()) {
             (true, true) => vec![],
             (true, false) => self.surveyed(&[job]),
-            (false, _) => self.surveyed(&(0..self.jobs.len()).collect::<Vec<_>>()),
+            (false, _) => self.surveyed(&self.of_all_tuners(job).collect::<Vec<_>>()),
         }
     }
 

@@ -15,7 +15,8 @@ impl Run<'_> {
     /// Whether a model's searches are answered by measurements on its devices.
     pub fn is_timed(&self, job: usize) -> bool {
         let of = &self.jobs[job];
-        let timed = |t: &TaskSearch| self.searches[t.search].evaluator == of.timed;
+        let timed =
+            |t: &TaskSearch| self.first_alike(self.searches[t.search].evaluator) == of.timed;
         of.searches.iter().all(timed)
     }
 

@@ -3,9 +3,10 @@
 use crate::ceiling;
 use crate::clock::Clock;
 use crate::compile::Builders;
+use crate::core_sets::shared_cores;
 use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::{Error, Result};
-use crate::evaluator::{Evaluator, Timed, known_states};
+use crate::evaluator::{CoreSet, Evaluator, Inbox, MeasureSettings, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, Costs, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
@@ -182,6 +183,8 @@ impl<'a> Start<'a> {
         })?;
         let limits = ceiling::limits(&self.host.machine);
         let mut evaluators: HashMap<String, OfTarget> = HashMap::new();
+        let inbox = Arc::default();
+        (run.disturbances.warnings).extend(shared_cores(&self.options.core_sets));
         for (i, r) in self.requests.iter().enumerate() {
             let key = target_key(r.target);
             self.store.put_target(&key)?;
@@ -192,8 +195,17 @@ impl<'a> Start<'a> {
             let of_target = match evaluators.get(&place.target) {
                 Some(of_target) => *of_target,
                 None => {
-                    let timed = self.timed(r.target, &place)?;
-                    let timed = run.add_evaluator(Box::new(timed));
+                    let sets = match self.evaluator {
+                        Some(_) => &[],
+                        None => &self.options.core_sets[..],
+                    };
+                    let timed = match sets {
+                        [] => {
+                            let timed = self.timed(r.target, &place, &[])?;
+                            run.add_evaluator(Box::new(timed))
+                        }
+                        sets => self.add_sets(&mut run, r.target, &place, sets, &inbox)?,
+                    };
                     let evaluator = match self.evaluator {
                         Some(make) => run.add_evaluator(make(r.target, &place)?),
                         None => timed,
@@ -208,9 +220,34 @@ impl<'a> Start<'a> {
         Ok(run)
     }
 
-    /// The devices of a target, with what DOPpler knows of the models' tasks there.
-    fn timed(&self, target: &Target, place: &AnswerPlace) -> Result<Timed> {
+    /// Adds an evaluator for each core set; the position of the first one.
+    fn add_sets(
+        &self,
+        run: &mut Run<'a>,
+        target: &Target,
+        place: &AnswerPlace,
+        sets: &[Vec<usize>],
+        inbox: &Arc<Inbox>,
+    ) -> Result<usize> {
+        let mut first = None;
+        for set in sets {
+            let timed = self.timed(target, place, set)?;
+            let names: Vec<String> = set.iter().map(usize::to_string).collect();
+            let on_thread = Box::new(CoreSet::new(timed, inbox));
+            let evaluator = run.add_set(names.join(","), on_thread, first);
+            first.get_or_insert(evaluator);
+        }
+        first.ok_or_else(|| Error::new("there is no core set to measure on"))
+    }
+
+    /// The devices of a target on a core set, or on all CPUs without one, with what DOPpler knows of the models' tasks
+    /// there.
+    fn timed(&self, target: &Target, place: &AnswerPlace, core_set: &[usize]) -> Result<Timed> {
         let options = self.options;
+        let settings = &MeasureSettings {
+            core_set: core_set.to_vec(),
+            ..options.measure.clone()
+        };
         let mut protocol = Protocol::new(target.threads(), target.llc_bytes());
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
@@ -218,12 +255,10 @@ impl<'a> Start<'a> {
         let mut states = HashMap::new();
         for m in self.models {
             let name = &m.plan.name;
-            let settings = &options.measure;
             let known = known_states(self.store, place, name, settings, options.overlap)?;
             states.extend(known);
         }
-        let devices = options.measure.open(self.host, target)?;
-        let settings = &options.measure;
+        let devices = settings.open(self.host, target)?;
         let (overlap, place) = (options.overlap, place.clone());
         Ok(Timed::new(
             settings, overlap, protocol, devices, place, states,

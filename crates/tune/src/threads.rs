@@ -191,7 +191,7 @@ pub fn cpus() -> Vec<usize> {
 }
 
 /// What names the core of a CPU; the CPU itself where that is not known.
-fn siblings(cpu: usize) -> String {
+pub(crate) fn siblings(cpu: usize) -> String {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
     std::fs::read_to_string(path).map_or_else(|_| cpu.to_string(), |t| t.trim().to_string())
 }

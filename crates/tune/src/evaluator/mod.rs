@@ -6,10 +6,12 @@
 //! caller's thread, on its own threads or from another machine. An evaluator knows
 //! nothing of strategies, budgets and the store.
 
+mod core_set;
 mod reading;
 mod recorded;
 mod timed;
 
+pub use core_set::{CoreSet, Inbox};
 pub use reading::Reading;
 pub use recorded::{Recorded, space_of};
 pub use timed::{MeasureSettings, Timed, known_states};
@@ -135,5 +137,27 @@ pub trait Evaluator {
     /// What people should know of it, since this was last asked.
     fn take_warnings(&mut self) -> Vec<String> {
         vec![]
+    }
+
+    /// Batches that it is handed before it has answered one, at most. Others wait in the run, and are told what was best
+    /// when they are handed over.
+    fn most_batches(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Whether [`Evaluator::poll`] has something to tell at once.
+    fn is_answered(&self) -> bool {
+        false
+    }
+
+    /// Whether it measures on this machine while the run does other things. Without [`crate::Options::overlap`] the run
+    /// builds nothing meanwhile, and it measures nothing alone before all of its batches are answered.
+    fn is_beside(&self) -> bool {
+        false
+    }
+
+    /// Whether it still answers. What no longer does is handed no more batches, where another one answers alike.
+    fn works(&self) -> bool {
+        true
     }
 }

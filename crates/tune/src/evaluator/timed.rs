@@ -28,6 +28,8 @@ pub struct MeasureSettings {
     pub batch: usize,
     /// Sets that the CPUs are divided into.
     pub devices: usize,
+    /// The CPUs of its core set, where others measure on other sets meanwhile; all CPUs if there are none.
+    pub core_set: Vec<usize>,
     /// Runners that share a CPU, if kernels have one thread.
     pub oversubscribe: u32,
     pub constants: Constants,
@@ -50,12 +52,16 @@ impl MeasureSettings {
         most.max(self.devices).max(1)
     }
 
-    /// The CPUs of the machine in as many sets as there are to be devices.
+    /// The CPUs in as many sets as there are to be devices.
     ///
     /// # Errors
     /// If a set has too few CPUs for a kernel.
     fn devices(&self, machine: &Machine, target: &Target) -> Result<Vec<Device>> {
-        let cpus = crate::threads::cpus();
+        let beside = !self.core_set.is_empty();
+        let cpus = match beside {
+            true => self.core_set.clone(),
+            false => crate::threads::cpus(),
+        };
         let each = cpus.len() / self.devices.max(1);
         let threads = target.threads();
         if self.devices > 1 && each < threads as usize {
@@ -70,14 +76,16 @@ impl MeasureSettings {
             let named = |cpu: &usize| cpu.to_string();
             let list: Vec<String> = set.iter().map(named).collect();
             Device {
-                name: (self.devices > 1).then(|| format!("cpus {}", list.join(","))),
+                name: (beside || self.devices > 1).then(|| format!("cpus {}", list.join(","))),
                 cpus: set.to_vec(),
                 threads,
                 // With all CPUs, several threads are where the system wants them.
-                pinned: self.devices > 1
+                pinned: beside
+                    || self.devices > 1
                     || set.len() > threads as usize
                     || threads == 1 && machine.cpus > 1,
                 oversubscribe: self.oversubscribe,
+                beside,
             }
         };
         let mut devices: Vec<Device> = sets.map(device).collect();
@@ -311,6 +319,7 @@ mod tests {
         policy: Policy::Doppler,
         batch: 64,
         devices: 1,
+        core_set: Vec::new(),
         oversubscribe: 1,
         constants: Constants::PAPER,
         lose: 0.0,

@@ -49,9 +49,10 @@ impl Run<'_> {
             let evaluator = &self.evaluators[s.evaluator];
             let has_data = s.subject.as_ref().is_some_and(|s| s.data.is_some());
             let ready = has_data || !self.needs_data(*i);
+            let has_use = self.outstanding[s.evaluator].batches() < evaluator.most_batches();
             let full = waiting[*i] >= evaluator.batch();
             let alone = waiting[*i] > 0 && (self.building.is_empty() || !more(*i));
-            ready && (full || alone)
+            ready && has_use && (full || alone)
         };
         (0..waiting.len()).find(is_due)
     }
@@ -147,7 +148,8 @@ impl Run<'_> {
     /// Takes what evaluators have answered. Where nothing else is on its way, waits for them.
     pub(super) fn collect_answers(&mut self, mut builders: Option<&mut Builders>) -> Result<()> {
         let busy = self.outstanding.iter().filter(|o| !o.is_empty()).count();
-        let mut wait = match self.building.is_empty() && self.ready.is_empty() {
+        let builds = !self.building.is_empty() || !self.oracles.is_empty();
+        let mut wait = match !builds && self.due().is_none() {
             true => self.patience() / busy.max(1) as u32,
             false => Duration::ZERO,
         };
@@ -193,6 +195,7 @@ impl Run<'_> {
             };
             self.conclude(batch, nothing, evaluator)?;
         }
+        self.replace_set(evaluator);
         Ok(())
     }
 
@@ -207,6 +210,7 @@ impl Run<'_> {
         let over = self.clock.left(self.after_ranking()).is_zero();
         let n = reply.answers.len().max(1) as u64;
         let each_ns = reply.took.map(|took| took.as_nanos() as u64 / n);
+        self.note_set(evaluator, trials - missing.len(), reply.took);
         let name = self.evaluators[evaluator].name();
         self.note_warnings(evaluator);
         self.note_drift(search, reply.answers.iter().map(|a| &a.outcome))?;

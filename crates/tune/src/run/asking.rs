@@ -1,6 +1,6 @@
 //! From the budget to built candidates: turns, asks, filters and builders.
 
-use super::Run;
+use super::{PATIENCE_ASKING, Run};
 use crate::StopRule;
 use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
 use search::{Point, Turn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{CandidateKey, EventKind, Extra, Kept, NewEvent, Outcome, Skipped, Stage, Tell};
 use worker::Death;
@@ -81,7 +81,13 @@ impl Run<'_> {
             None if self.in_flight() == 0 && !self.has_turn()? => return Ok(()),
             None => 1,
         };
-        let depth = least.max(batches * self.turn.asks);
+        let sets = self.sets.len().max(1);
+        let depth = least.max(batches * self.turn.asks * sets);
+        // What is measured beside the run is measured before more is built.
+        let measured_first = builders.is_some() && !self.options.overlap;
+        if measured_first && (self.measures_beside() || self.due().is_some()) {
+            return Ok(());
+        }
         // So they do only if answers come between the same questions, and without overlap nothing
         // runs beside a measurement.
         let aside = builders.is_some() && self.options.overlap;
@@ -199,12 +205,18 @@ impl Run<'_> {
     fn turn_of_tuners(&mut self, batches: &[usize]) -> Option<Turn> {
         let standings = self.standings();
         let models = self.models();
-        let asked = |model: &usize| -> u64 {
-            let tasks = models[*model].iter();
-            tasks.map(|t| standings[t.search].asked).sum()
+        let each = self.finished(models.len()).max(1);
+        let tuners = models.chunks(each).map(|models| {
+            let tasks = models.iter().flatten();
+            tasks.map(|t| t.search).collect::<BTreeSet<usize>>()
+        });
+        let tuners: Vec<BTreeSet<usize>> = tuners.collect();
+        let asked = |tuner: &usize| -> u64 {
+            let searches = tuners[*tuner].iter();
+            searches.map(|s| standings[*s].asked).sum()
         };
-        let is_open = |model: &usize| models[*model].iter().any(|t| standings[t.search].open);
-        let mut open: Vec<usize> = (0..models.len()).filter(is_open).collect();
+        let is_open = |tuner: &usize| tuners[*tuner].iter().any(|s| standings[*s].open);
+        let mut open: Vec<usize> = (0..tuners.len()).filter(is_open).collect();
         open.sort_by_key(asked);
         let part = match self.options.stop {
             StopRule::Trials(n) => {
@@ -214,12 +226,12 @@ impl Run<'_> {
             }
             StopRule::Time(_) | StopRule::Energy(_) => usize::MAX,
         };
-        open.into_iter().find_map(|model| {
+        open.into_iter().find_map(|tuner| {
             let mut own = standings.clone();
             for (i, s) in own.iter_mut().enumerate() {
-                s.open &= models[model].iter().any(|t| t.search == i);
+                s.open &= tuners[tuner].contains(&i);
             }
-            let Turn { search, asks } = self.of_tuners.get_mut(model)?.turn(&own, batches)?;
+            let Turn { search, asks } = self.of_tuners.get_mut(tuner)?.turn(&own, batches)?;
             let asks = asks.min(part);
             Some(Turn { search, asks })
         })
@@ -550,10 +562,15 @@ impl Run<'_> {
             };
             let mut outcomes = Vec::new();
             while outcomes.len() < least && !self.spent() {
-                if self.asking.as_ref().is_some_and(Asking::is_answered) {
+                let asked = self.asking.as_ref().is_some_and(Asking::is_answered);
+                if asked || self.is_answered_beside() {
                     break;
                 }
-                outcomes.extend(builders.pool.next(self.patience()));
+                let patience = match self.measures_beside() {
+                    true => PATIENCE_ASKING,
+                    false => self.patience(),
+                };
+                outcomes.extend(builders.pool.next(patience));
             }
             self.pass_built(outcomes, builders)?;
             if self.options.overlap || self.building.is_empty() || self.spent() {

@@ -10,7 +10,10 @@
 mod answering;
 mod asking;
 mod outstanding;
+mod sets;
 mod survey;
+
+pub use sets::CoreSetUse;
 
 use crate::clock::Clock;
 use crate::compile::Builders;
@@ -29,6 +32,7 @@ use outstanding::Outstanding;
 use plan::Plan;
 use runtime::BuiltKernel;
 use search::{Budget, Standing, Turn, budget};
+use sets::Set;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,6 +126,8 @@ pub struct Run<'a> {
     /// Searches whose finalists have been ranked or timed.
     pub ranked: BTreeSet<usize>,
     pub evaluators: Vec<Box<dyn Evaluator + 'a>>,
+    /// Those that work at the same time.
+    sets: Vec<Set>,
     pub toolchain: &'static str,
     pub disturbances: Disturbances,
     /// Its runs in the store and those that they go on from: no other process goes on from these.
@@ -182,6 +188,7 @@ impl<'a> Run<'a> {
             searches: vec![],
             ranked: BTreeSet::new(),
             evaluators: vec![],
+            sets: vec![],
             toolchain: build::toolchain(),
             disturbances: Disturbances::default(),
             held: vec![],
@@ -239,6 +246,7 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let begin = Instant::now();
         self.check_costs()?;
+        self.deal_sets(&vec![true; self.models().len()]);
         while !self.spent() {
             // What was begun may take from the ranking, whose time changes with what is found.
             self.end_by(
@@ -269,6 +277,7 @@ impl<'a> Run<'a> {
         self.building.clear();
         self.oracles.clear();
         self.ready.clear();
+        self.settle(builders.as_deref_mut())?;
         self.end_by(None, builders);
         self.end_curves();
         self.tuning += begin.elapsed();
@@ -396,10 +405,9 @@ impl<'a> Run<'a> {
             tasks.iter().map(one).sum()
         };
         let costs: Vec<f64> = models.iter().map(cost).collect();
-        let weights = self
-            .options
-            .objective
-            .weights(&costs, &self.options.wanted_ns);
+        // Each tuner has all models.
+        let wanted_ns = (self.options.wanted_ns).repeat(self.options.tuners.len().max(1));
+        let weights = self.options.objective.weights(&costs, &wanted_ns);
         let (mut sums, mut uses) = (
             vec![0.0; self.searches.len()],
             vec![0.0; self.searches.len()],

@@ -31,6 +31,10 @@ impl Outstanding {
         self.batches.is_empty()
     }
 
+    pub fn batches(&self) -> usize {
+        self.batches.len()
+    }
+
     /// Trials in its batches.
     pub fn trials(&self) -> usize {
         self.batches.iter().map(|b| b.trials.len()).sum()

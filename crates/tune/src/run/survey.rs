@@ -42,6 +42,8 @@ impl Run<'_> {
             return Ok(true);
         };
         let epoch = survey.measured(&models, spending, &standings);
+        let runs: Vec<bool> = epoch.models.iter().map(|m| m.runs).collect();
+        self.deal_sets(&runs);
         self.note_epoch(&epoch, spending.spent, unit)?;
         Ok(true)
     }
@@ -83,23 +85,14 @@ impl Run<'_> {
                 false => self.whole_ns(model)?,
             });
         }
-        let wanted = |model: usize| {
-            let at = if self.finished(all.len()) < all.len() {
-                0
-            } else {
-                model
-            };
-            self.options.wanted_ns.get(at).copied()
+        // One of several tuners of a model suffices.
+        let requested = self.finished(all.len()).max(1);
+        let suffices = |model: usize| {
+            let wanted = self.options.wanted_ns.get(model % requested);
+            let of_tuners = costs.iter().skip(model % requested).step_by(requested);
+            wanted.is_some_and(|w| of_tuners.into_iter().any(|cost| cost <= w))
         };
-        let mut suffices: Vec<bool> = costs
-            .iter()
-            .enumerate()
-            .map(|(m, cost)| wanted(m).is_some_and(|w| *cost <= w))
-            .collect();
-        // One of several tuners suffices.
-        if self.finished(all.len()) < all.len() && suffices.contains(&true) {
-            suffices.fill(true);
-        }
+        let suffices: Vec<bool> = (0..all.len()).map(suffices).collect();
         let model = |((tasks, cost), suffices): ((Vec<TaskSearch>, f64), bool)| WholeModel {
             cost,
             suffices,
@@ -158,9 +151,11 @@ impl Run<'_> {
     fn note_epoch(&mut self, epoch: &Epoch, spent: f64, unit: &str) -> Result<()> {
         let runs = self.run_ids();
         let joules = self.options.energy.as_ref().map(|a| a.so_far());
+        let sets = self.sets_of_models();
         self.epochs.resize(epoch.models.len(), vec![]);
         let mut events: Vec<NewEvent> = Vec::new();
-        for ((m, run), epochs) in epoch.models.iter().zip(runs).zip(&mut self.epochs) {
+        let models = epoch.models.iter().zip(runs).zip(sets);
+        for (((m, run), sets), epochs) in models.zip(&mut self.epochs) {
             let event = SurveyEpoch {
                 epoch: epochs.len(),
                 cost: m.cost,
@@ -170,6 +165,7 @@ impl Run<'_> {
                 rate: m.rate,
                 runs: m.runs,
                 queue: m.queue,
+                core_sets: if m.runs { sets } else { vec![] },
                 ended: epoch.ended.map(|e| e.name().into()),
                 extra: Extra::new(),
             };
@@ -188,13 +184,14 @@ impl Run<'_> {
         runs.into_iter().cloned().collect()
     }
 
-    /// The model that is fastest: by what a survey measured last, else by the sum of its kernels.
-    pub(crate) fn fastest(&self) -> usize {
+    /// The tuner's model of a requested one that is fastest: by what a survey measured last, else by the sum of its kernels.
+    pub(crate) fn fastest(&self, requested: usize) -> usize {
         let cost = |model: &usize| match self.epochs.get(*model).and_then(|e| e.last()) {
             Some(last) => last.cost,
             None => self.sum_of_costs(&self.jobs[*model].searches),
         };
-        let all = 0..self.jobs.len();
-        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
+        let all = self.of_all_tuners(requested);
+        let fastest = all.min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        fastest.unwrap_or(requested)
     }
 }

@@ -51,7 +51,7 @@ impl FakeEvaluator {
 }
 
 /// Answers of one batch, each of which says that it took a millisecond.
-fn answered(batch: Batch, judge: Judge) -> Reply {
+pub fn answered(batch: Batch, judge: Judge) -> Reply {
     let outcomes: Vec<Outcome> = batch.trials.iter().map(|t| judge(&batch, t)).collect();
     let answer = |(trial, outcome): (Trial, Outcome)| Answer {
         trial,

@@ -2,6 +2,7 @@
 //! the answers, what it logs, and when it ends. Nothing is built or measured.
 
 mod budgets;
+mod core_sets;
 mod fakes;
 mod filters;
 mod late;

@@ -31,8 +31,8 @@ use tune::machine::Machine;
 use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
 use tune::{
-    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Objective, Options, Report, Request,
-    StopRule, Tuned, tune_all_by,
+    AnswerPlace, CoreSets, CpuDivision, MakeEvaluator, MeasureSettings, Objective, Options, Report,
+    Request, StopRule, Tuned, tune_all_by,
 };
 use tune::{Error, Result};
 
@@ -158,6 +158,8 @@ pub struct Args {
     measure_batch: usize,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
     devices: usize,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("core-sets"), value_name = "N|CPUS;CPUS")]
+    core_sets: Option<CoreSets>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
         value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
@@ -272,9 +274,14 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
         policy: options.measure.policy,
         batch: a.measure_batch,
         devices: a.devices,
+        core_set: vec![],
         oversubscribe: a.oversubscribe,
         constants: a.doppler,
         lose: a.lose,
+    };
+    options.core_sets = match &a.core_sets {
+        Some(sets) => sets.of_process(threads)?,
+        None => vec![],
     };
     let asked = CpuDivision {
         overlap: match a.overlap.as_str() {
@@ -350,6 +357,10 @@ fn check_measured(a: &Args) -> Result<()> {
             a.evaluate
         );
         return Err(Error::new(why).help("leave --wanted out, or tune by measurement"));
+    }
+    if a.evaluate != TIMED && a.core_sets.is_some() {
+        let why = "--core-sets has no effect here: this run reads candidates and measures none";
+        return Err(Error::new(why).help("leave --core-sets out, or tune by measurement"));
     }
     if a.decisions.is_some() && a.keep_alternatives < 2 {
         return Err(Error::new(

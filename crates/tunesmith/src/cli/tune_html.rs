@@ -243,6 +243,7 @@ mod tests {
             rate: None,
             runs: *runs,
             queue: 1,
+            core_sets: vec![],
             ended: None,
             extra: Default::default(),
         };

@@ -108,7 +108,7 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 32] = [
+const MEASURING: [&str; 33] = [
     "energy",
     "cost",
     "machine-file",
@@ -136,6 +136,7 @@ const MEASURING: [&str; 32] = [
     "measure",
     "measure-batch",
     "devices",
+    "core-sets",
     "oversubscribe",
     "lose",
     "rank",

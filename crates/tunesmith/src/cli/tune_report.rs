@@ -8,7 +8,7 @@ use super::table::{Table, counted, ms, times};
 use crate::titles::short;
 use std::time::Duration;
 use store::InModelDecision;
-use tune::{FunnelStage, Gain, ModelQuality, Report, Result, Surveyed, TaskSummary};
+use tune::{CoreSetUse, FunnelStage, Gain, ModelQuality, Report, Result, Surveyed, TaskSummary};
 
 /// Rows of a table without `--wide`, and the share of the time that these need to have.
 const ROWS: usize = 15;
@@ -276,6 +276,7 @@ pub fn notes(r: &Report) -> Vec<String> {
         ));
     }
     notes.extend(r.survey.iter().map(|s| surveyed(s, r.wall_s)));
+    notes.extend((!r.core_sets.is_empty()).then(|| core_sets(&r.core_sets)));
     notes.extend(layouts(r));
     if r.in_model.changed > 0 && r.changed {
         notes.push(format!(
@@ -364,6 +365,20 @@ fn filtering(s: &FunnelStage) -> String {
         and_joules(&t.joules),
         percent(&t.share_of_cpu),
         parts.join(", ")
+    )
+}
+
+/// What the core sets did, and what was idle.
+fn core_sets(sets: &[CoreSetUse]) -> String {
+    let one = |s: &CoreSetUse| {
+        let state = if s.works { "" } else { " until it stopped" };
+        let (name, candidates, share) = (&s.name, s.candidates, 100.0 * s.share);
+        format!("CPU {name} measured {candidates} for {share:.0}% of the search{state}")
+    };
+    let all: Vec<String> = sets.iter().map(one).collect();
+    format!(
+        "core sets: {}; candidates of different sets share memory, and finalists are ranked alone",
+        all.join(", ")
     )
 }
 

@@ -2,6 +2,7 @@
 
 use super::program::{OP, TRIALS, place, tuned};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::write;
 use tempfile::tempdir;
 
@@ -255,6 +256,95 @@ fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
         said.contains("dropped by cold: ") && said.contains(" CPU s and "),
         "{text}"
     );
+}
+
+#[test]
+fn tuners_of_two_models_are_surveyed_on_core_sets_of_their_own() {
+    let folder = tempdir().unwrap();
+    let place = place(&folder);
+    let (store, out) = (place.file("s.sqlite"), place.file("out"));
+    let other = "op:matmul(m=24,n=40,k=16)";
+    let base = ["tune", OP, other, "--threads", "1", "--store", &store];
+    let base = [&base[..], &["--out", &out]].concat();
+    let survey = ["--budget", "survey", "--survey", "trials=4,patience=1"];
+    let tuners = ["--tuners", "evolutionary,random", "--trials", "80"];
+    let run = |sets: &'static str, more: &[&'static str]| {
+        [&base[..], &["--core-sets", sets], &tuners, more].concat()
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < 2 {
+        let said = place.error(&run("2", &survey));
+        assert!(said.contains("core sets have too few CPUs"), "{said}");
+        return;
+    }
+    let said = place.error(&run("0;0", &survey));
+    assert!(said.contains("CPU 0 is named twice"), "{said}");
+    let said = place.error(&run(
+        "2",
+        &[&survey[..], &["--measure", "doppler"]].concat(),
+    ));
+    assert!(said.contains("doppler measures side by side"), "{said}");
+    let all = place.json(&run("2", &survey));
+    let reports = all["models"].as_array().unwrap();
+    assert_eq!(reports.len(), 2);
+    for r in reports {
+        let names: Vec<&Value> = r["survey"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| &s["strategy"])
+            .collect();
+        assert_eq!(names, ["evolutionary", "random"]);
+        assert!(names.contains(&&r["strategy"]));
+        let trials: u64 = r["tasks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|t| t["trials"].as_u64().unwrap())
+            .sum();
+        assert_eq!(r["trials"], trials, "of its own tasks only");
+        let on: Vec<&Value> = r["survey"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| &s["epochs"][0]["core_sets"])
+            .collect();
+        // The models are dealt out in turn, and then those of the second tuner.
+        assert_eq!(on[0], on[1], "{r}");
+        assert_eq!(on[0].as_array().unwrap().len(), 1);
+    }
+    let first = |r: &Value| r["survey"][0]["epochs"][0]["core_sets"][0].clone();
+    let sets = [first(&reports[0]), first(&reports[1])];
+    assert_ne!(sets[0], sets[1]);
+    let uses = reports[0]["core_sets"].as_array().unwrap();
+    assert_eq!([&uses[0]["name"], &uses[1]["name"]], [&sets[0], &sets[1]]);
+    for set in uses {
+        assert!(
+            set["candidates"].as_u64().unwrap() > 0 && set["works"] == true,
+            "{set}"
+        );
+        assert!(set["busy_s"].as_f64().unwrap() > 0.0 && set["share"].as_f64().unwrap() <= 1.0);
+    }
+    records_name_their_core_set(&store, &sets);
+    let text = place.ok(&run("2", &["--budget", "round-robin"]));
+    let said = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    assert!(said.contains("core sets: CPU "), "{text}");
+}
+
+/// All records are of pinned kernels, and those of finalists alone are isolated; the others name all of these sets.
+fn records_name_their_core_set(store: &str, sets: &[Value]) {
+    let records = store::Store::open(store).unwrap();
+    let records = records.records_for(&store::RecordQuery::default()).unwrap();
+    let mut devices = BTreeSet::new();
+    for r in &records {
+        if let store::Outcome::Timed { conditions: c, .. } = &r.outcome {
+            // Finalists are ranked when all sets have nothing to do.
+            assert_eq!((c.pinned, c.isolated), (true, r.final_), "{r:?}");
+            devices.extend(c.device.clone().filter(|_| !r.final_));
+        }
+    }
+    let named = |s: &Value| format!("cpus {}", s.as_str().unwrap());
+    assert_eq!(devices, sets.iter().map(named).collect());
 }
 
 /// The parts of what a filter took sum to the whole, and but for reading its network that is the phase `filter`.

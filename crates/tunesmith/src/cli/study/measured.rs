@@ -58,6 +58,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<StudyOptions> {
             policy: Policy::Serial,
             batch: a.measure_batch,
             devices: a.devices,
+            core_set: vec![],
             oversubscribe: a.oversubscribe,
             constants: a.doppler,
             lose: a.lose,

@@ -116,6 +116,7 @@ pub const ALONE: MeasureSettings = MeasureSettings {
     policy: Policy::Serial,
     batch: 1,
     devices: 1,
+    core_set: Vec::new(),
     oversubscribe: 1,
     constants: Constants::PAPER,
     lose: 0.0,
