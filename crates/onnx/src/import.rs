@@ -1,5 +1,6 @@
 //! From an ONNX file to a bound model.
 
+mod apart;
 mod appended;
 mod branches;
 mod contradiction;

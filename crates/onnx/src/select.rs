@@ -150,9 +150,20 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
         let above = n.binary(Binary::Greater, scores, threshold)?;
         held = n.emit(Op::Where, &[above, held, none])?;
     }
-    let candidates = n.live.count(scores, 2).or(n.live.count(boxes, 1));
-    if let Some(count) = candidates {
-        let live = n.is_live(Extent { axis: 2, count }, &shape)?;
+    // Boxes and images that are not live are out, as are classes.
+    let of_boxes = n.live.extents(boxes).iter().filter(|e| e.axis < 2);
+    let of_boxes = of_boxes.map(|e| Extent {
+        axis: 2 * e.axis,
+        ..*e
+    });
+    let mut known: Vec<Extent> = n.live.extents(scores).to_vec();
+    for e in of_boxes.collect::<Vec<_>>() {
+        if known.iter().all(|own| own.axis != e.axis) {
+            known.push(e);
+        }
+    }
+    for e in known {
+        let live = n.is_live(e, &shape)?;
         held = n.emit(Op::Where, &[live, held, none])?;
     }
     if n.shape(boxes) != [batch, count, 4] {
@@ -228,6 +239,24 @@ pub(crate) fn microsoft_unique(n: &mut NodeImport) -> Imported {
     Ok(vec![values, inverse, counts])
 }
 
+/// How many parts along an axis are live, or elements without one; none if all are.
+fn live_parts(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: Option<usize>,
+) -> Result<Option<ValueId>, Problem> {
+    let within = n.ty(x).len() / n.shape(x).first().copied().unwrap_or(1).max(1);
+    match (n.live.extents(x), axis) {
+        ([], _) => Ok(None),
+        ([e], Some(axis)) if e.axis == axis => Ok(Some(e.count)),
+        ([Extent { axis: 0, count }], None) => {
+            let (count, within) = (*count, n.number(within as i64));
+            Ok(Some(n.binary(Binary::Mul, count, within)?))
+        }
+        _ => Problem::unsupported("the data decide its operand's size along another axis"),
+    }
+}
+
 /// The different elements: the first of each run of equal ones in order. Then their first places, the place of each
 /// element among them, and how often each occurs.
 fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> {
@@ -247,6 +276,7 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
         };
         return Ok([values, none, none, none]);
     }
+    let live = live_parts(n, x, axis)?;
     let (whole, axis) = match axis {
         Some(axis) => (x, axis),
         None => (n.reshape(x, vec![n.ty(x).len()])?, 0),
@@ -254,9 +284,7 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
     let keys = part_keys(n, whole, axis)?;
     let count = n.ty(keys).len();
     let gather = |n: &mut NodeImport, x, at| n.emit(Op::Gather(Gather { axis: 0 }), &[x, at]);
-    let order = ascending(n, keys)?;
-    let values = gather(n, keys, order)?;
-    let begins = begins(n, values)?;
+    let (order, begins) = runs_in_order(n, keys, live)?;
     let chosen = n.positions(begins)?;
     let starts = chosen.positions;
     let mut results = [gather(n, order, starts)?, starts];
@@ -267,7 +295,7 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
     let runs = n.binary(Binary::Sub, runs, one)?;
     let mut inverse = put_back(n, order, runs)?;
     // A run ends where the next one begins, the last at the end.
-    let end = n.number(count as i64);
+    let end = live.unwrap_or_else(|| n.number(count as i64));
     let end = n.as_vector(end)?;
     let next = match count {
         1 => end,
@@ -295,10 +323,37 @@ fn different(n: &mut NodeImport, sorted: bool) -> Result<[ValueId; 4], Problem> 
     for result in results {
         n.live.set(result, vec![Extent { axis: 0, count }]);
     }
+    if let Some(count) = live {
+        n.live.set(inverse, vec![Extent { axis: 0, count }]);
+    }
     let [firsts, counts] = results;
     let values = n.emit(Op::Gather(Gather { axis }), &[whole, firsts])?;
     n.live.set(values, vec![Extent { axis, count }]);
     Ok([values, firsts, inverse, counts])
+}
+
+/// The positions of a vector's elements in ascending order, and whether a run of equal ones begins at each. Only the first
+/// elements may be live: the others come last, and begin none.
+fn runs_in_order(
+    n: &mut NodeImport,
+    keys: ValueId,
+    live: Option<ValueId>,
+) -> Result<(ValueId, ValueId), Problem> {
+    let gather = |n: &mut NodeImport, x, at| n.emit(Op::Gather(Gather { axis: 0 }), &[x, at]);
+    let order = ascending(n, keys)?;
+    let Some(count) = live else {
+        let values = gather(n, keys, order)?;
+        return Ok((order, begins(n, values)?));
+    };
+    let last = n.binary(Binary::GreaterOrEqual, order, count)?;
+    let last = n.cast(last, DType::I64)?;
+    let places = ascending(n, last)?;
+    let order = gather(n, order, places)?;
+    let values = gather(n, keys, order)?;
+    let begins = begins(n, values)?;
+    let size = n.ty(keys).len();
+    let is_live = n.is_live(Extent { axis: 0, count }, &[size])?;
+    Ok((order, n.binary(Binary::And, begins, is_live)?))
 }
 
 /// A vector that has the order of the parts along an axis, compared element by element. Elements

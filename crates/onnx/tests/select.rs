@@ -266,20 +266,6 @@ fn both_branches_of_an_open_condition_are_computed() {
 }
 
 #[test]
-fn an_operator_that_does_not_take_an_open_size_is_refused() {
-    let (mut nodes, mut constants) = kept();
-    // What is mirrored lies where the data decide.
-    let mode = vec![build_onnx::text("mode", "reflect")];
-    nodes.push(node("Pad", &["kept", "pads"], &["y"], mode));
-    constants.push(int64s("pads", &[1, 1]));
-    let message = import(&model(&[3], nodes, &["y"], constants))
-        .unwrap_err()
-        .to_string();
-    let says = "the data decide the size of its operand `kept` (f32[3] at most)";
-    assert!(message.contains(says), "{message}");
-}
-
-#[test]
 fn different_rows_and_columns_are_found() {
     // Rows 0 and 2 are equal, and columns 1 and 3.
     let x = [

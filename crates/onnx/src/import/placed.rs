@@ -1,18 +1,33 @@
 //! Nodes that place elements of operands whose size the data decide: they spread, pad and scatter.
 
+use super::apart::fitted;
 use super::complete;
 use super::sized::{refuse, set, sizes_of};
 use crate::indexing;
 use crate::live::Extent;
-use crate::node::{Imported, NodeImport};
+use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
+use graph::ValueId;
 use graph::ops::{Binary, Gather, Op, Pad, PadMode, ScatterNd, Slice};
 use tensor::{DType, Tensor};
 
-/// What is live of the operand stays live; other sizes may come from the shape.
+/// What is live of the operand stays live, or is as many as the shape says; other sizes may come from the shape.
 pub(super) fn expand(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let (x, given) = (n.input(0)?, n.input(1)?);
+    let (mut x, given) = (n.input(0)?, n.input(1)?);
     n.at_bounds = true;
+    let wanted = n.constant_ints(1, "shape")?.unwrap_or_default();
+    let counted = sizes_of(n, given, wanted.len())?;
+    for e in n.live.extents(x).to_vec() {
+        let Some(axis) = (e.axis + wanted.len()).checked_sub(n.ty(x).rank()) else {
+            continue;
+        };
+        if wanted[axis] > 1 && counted.iter().all(|e| e.axis != axis) {
+            let size = usize::try_from(wanted[axis]).unwrap_or(usize::MAX);
+            n.take_elements(&[size])?;
+            x = fitted(n, x, e.axis, (size, true))?;
+        }
+    }
+    n.inputs[0] = Some(x);
     let y = complete(n, operator.import)?[0];
     let (own, shape) = (n.shape(x), n.shape(y));
     let mut extents = Vec::new();
@@ -83,7 +98,7 @@ pub(super) fn scatter(n: &mut NodeImport) -> Imported {
     Ok(vec![set(n, y, extents)?])
 }
 
-/// Constants are put behind what is live. Other padding is of axes without a count.
+/// Constants are put around what is live; other padding is gathered from it.
 pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
     let mut y = complete(n, operator.import)?[0];
@@ -103,15 +118,27 @@ pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
     if moved.is_empty() {
         return Ok(vec![set(n, y, extents)?]);
     }
-    let Some((fill, pad)) = pad.and_then(|pad| match pad.mode {
-        PadMode::Constant(fill) => Some((fill, pad)),
-        _ => None,
-    }) else {
+    let Some(pad) = pad else {
         return refuse(n);
     };
-    let masked = n.masked(x, &moved, fill)?;
     let pads = pad.pads.clone();
-    y = n.emit(Op::Pad(pad), &[masked])?;
+    y = match pad.mode {
+        PadMode::Constant(fill) => {
+            let masked = n.masked(x, &moved, fill)?;
+            n.emit(Op::Pad(pad), &[masked])?
+        }
+        mode => {
+            let mut fixed = pad.pads;
+            moved.iter().for_each(|d| fixed[*d] = (0, 0));
+            let mut y = n.emit(Op::Pad(Pad { mode, pads: fixed }), &[x])?;
+            for e in extents.iter().filter(|e| moved.contains(&e.axis)) {
+                let size = [own[e.axis], shape[e.axis]];
+                let places = mirrored(n, mode, e.count, (pads[e.axis].0, size))?;
+                y = n.emit(Op::Gather(Gather { axis: e.axis }), &[y, places])?;
+            }
+            y
+        }
+    };
     let zero = n.number(0);
     for e in extents.iter_mut().filter(|e| moved.contains(&e.axis)) {
         let more = n.number(pads[e.axis].0 + pads[e.axis].1);
@@ -119,6 +146,37 @@ pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
         e.count = n.binary(Binary::Max, count, zero)?;
     }
     Ok(vec![set(n, y, extents)?])
+}
+
+/// Which of the first `count` elements each element of a padded axis is: `before` elements are put before them, and
+/// sizes are the bounds of the axis and of the result.
+fn mirrored(
+    n: &mut NodeImport,
+    mode: PadMode,
+    count: ValueId,
+    (before, [bound, size]): (i64, [usize; 2]),
+) -> Result<ValueId, Problem> {
+    let (zero, one) = (n.number(0), n.number(1));
+    let place = indexing::counting(n, size, 0, 1, before.saturating_neg())?;
+    let last = n.binary(Binary::Sub, count, one)?;
+    let place = match mode {
+        PadMode::Reflect => {
+            let period = n.binary(Binary::Add, last, last)?;
+            let period = n.binary(Binary::Max, period, one)?;
+            let there = n.binary(Binary::Mod, place, period)?;
+            let back = n.binary(Binary::Sub, period, there)?;
+            n.binary(Binary::Min, there, back)?
+        }
+        PadMode::Wrap => {
+            let some = n.binary(Binary::Max, count, one)?;
+            n.binary(Binary::Mod, place, some)?
+        }
+        PadMode::Edge | PadMode::Constant(_) => n.binary(Binary::Min, place, last)?,
+    };
+    // Beyond the count a place is any that there is.
+    let most = n.number(bound.saturating_sub(1) as i64);
+    let place = n.binary(Binary::Min, place, most)?;
+    n.binary(Binary::Max, place, zero)
 }
 
 /// What is live is repeated; the data may also decide how often.

@@ -1,10 +1,10 @@
 //! Nodes with operands whose size the data decide (`live`): which of their results are live.
 //!
-//! Every operator that may have such operands is here; others are refused by name. An operand
-//! is masked where the operator would mix what is live with what is not, so that results never
-//! depend on what lies beyond a count.
+//! Operators that mix elements along such an axis have a rule here; of others `apart` must prove that they do not. An
+//! operand is masked where the operator would mix what is live with what is not, so that results never depend on what lies
+//! beyond a count.
 
-use super::{complete, placed, sampled, summed};
+use super::{apart, complete, placed, sampled, summed};
 use crate::live::{Extent, Range};
 use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tensor::{DType, Tensor};
 
 /// Operators whose result at an index is made of their operands' elements there.
-const ELEMENTWISE: &[&str] = &[
+pub(super) const ELEMENTWISE: &[&str] = &[
     "Abs",
     "Acos",
     "Acosh",
@@ -89,19 +89,6 @@ const ELEMENTWISE: &[&str] = &[
     "Xor",
 ];
 
-/// Operators that keep the rows of their first operand apart, and have one row for each.
-const ROWS: &[&str] = &[
-    "AveragePool",
-    "BatchNormalization",
-    "Conv",
-    "ConvTranspose",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "InstanceNormalization",
-    "MaxPool",
-    "Resize",
-];
-
 /// Integers from which sizes are computed, in ways that never fall where an operand rises.
 const OF_SIZES: &[&str] = &[
     "Add",
@@ -145,8 +132,34 @@ pub(super) fn find_bounds(n: &mut NodeImport, operator: &Operator) {
     }
 }
 
-/// As [`complete`], of a node that [`concerns`].
+/// As [`complete`], of a node that [`concerns`]: by its operator's rule, or by a proof where that does not take its form.
 pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
+    if n.inputs
+        .iter()
+        .flatten()
+        .any(|v| !n.live.extents(*v).is_empty())
+    {
+        apart::fit(n, operator)?;
+    }
+    let inputs = n.inputs.clone();
+    let refused = match by_rule(n, operator) {
+        Err(Problem::Unsupported(why)) => why,
+        imported => return imported,
+    };
+    n.inputs = inputs;
+    n.at_bounds = false;
+    let live = n.inputs.iter().flatten();
+    let proven = match live.copied().any(|v| !n.live.extents(v).is_empty()) {
+        true => apart::import(n, operator),
+        false => Problem::unsupported(""),
+    };
+    match proven {
+        Err(Problem::Unsupported(_)) => Problem::unsupported(refused),
+        imported => imported,
+    }
+}
+
+fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
     let name = operator.name;
     let live = |n: &NodeImport, i: usize| {
         let v = n.inputs.get(i).copied().flatten();
@@ -154,7 +167,9 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
     };
     let any = (0..n.inputs.len()).any(|i| live(n, i));
     match name {
-        _ if !operator.domain.is_empty() => refuse(n),
+        "Unique" if any => complete(n, operator.import),
+        _ if !operator.domain.is_empty() && any => refuse(n),
+        _ if !operator.domain.is_empty() => complete(n, operator.import),
         "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
         "Range" if !any => range(n, operator),
         "TopK" => top_k(n, operator),
@@ -181,8 +196,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Scatter" | "ScatterElements" => placed::scatter(n),
         "ScatterND" => placed::scatter_tuples(n),
         "CumSum" => summed::running(n, operator),
-        "LayerNormalization" | "RMSNormalization" => summed::normalised(n, operator),
-        "Softmax" | "LogSoftmax" => along(n, operator, -1, f64::NEG_INFINITY),
+        "Softmax" | "LogSoftmax" => shares(n, operator),
         "ArgMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => summed::reduced(n, operator, f64::INFINITY),
         "ReduceMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
@@ -194,6 +208,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ReduceLogSum" => summed::reduced(n, operator, 0.0),
         "ReduceLogSumExp" => summed::reduced(n, operator, f64::NEG_INFINITY),
         "ReduceMean" => summed::mean(n, operator),
+        "GlobalAveragePool" | "GlobalMaxPool" => summed::pooled(n, operator),
         "MatMul" | "Gemm" => summed::product(n, operator),
         "RoiAlign" if !live(n, 0) => {
             let regions = n.input(1)?;
@@ -206,7 +221,6 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
             set_all(n, values, &extents)
         }
         _ if ELEMENTWISE.contains(&name) => elementwise(n, operator),
-        _ if ROWS.contains(&name) => rows(n, operator),
         _ => refuse(n),
     }
 }
@@ -458,18 +472,6 @@ fn elementwise(n: &mut NodeImport, operator: &Operator) -> Imported {
     set_all(n, values, &extents)
 }
 
-fn rows(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let x = n.input(0)?;
-    let others = n.inputs[1..].iter().flatten();
-    let extents = n.live.extents(x).to_vec();
-    let apart = extents.iter().all(|e| e.axis == 0);
-    if !apart || others.into_iter().any(|v| !n.live.extents(*v).is_empty()) {
-        return refuse(n);
-    }
-    let values = complete(n, operator.import)?;
-    set_all(n, values, &extents)
-}
-
 fn transposed(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
     let rank = n.ty(x).rank();
@@ -574,12 +576,15 @@ fn together(
     Ok((count, places))
 }
 
-/// Along the operator's axis an operand is filled so that it changes nothing.
-fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: f64) -> Imported {
+/// What is not live has no share. Before operator set 13 the axes from the operator's on are one.
+fn shares(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
-    let axis = n.axis(n.attributes.int("axis", axis)?, n.ty(x).rank())?;
+    let rank = n.ty(x).rank();
+    let (default, old) = if n.opset < 13 { (1, true) } else { (-1, false) };
+    let axis = n.axis(n.attributes.int("axis", default)?, rank)?;
+    let axes: Vec<usize> = (axis..if old { rank } else { axis + 1 }).collect();
     let extents = n.live.extents(x).to_vec();
-    n.inputs[0] = Some(n.masked(x, &[axis], fill)?);
+    n.inputs[0] = Some(n.masked(x, &axes, f64::NEG_INFINITY)?);
     let values = complete(n, operator.import)?;
     set_all(n, values, &extents)
 }

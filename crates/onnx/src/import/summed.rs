@@ -5,6 +5,7 @@ use super::sized::{refuse, set, set_all};
 use crate::live::Extent;
 use crate::node::{Imported, NodeImport, Problem, is_half};
 use crate::operators::Operator;
+use graph::ValueId;
 use graph::ops::{Binary, Op, Reduce, ReduceKind};
 use tensor::DType;
 
@@ -61,11 +62,33 @@ pub(super) fn reduced(n: &mut NodeImport, operator: &Operator, fill: f64) -> Imp
 /// A mean over elements of which the data decide the number.
 pub(super) fn mean(n: &mut NodeImport, operator: &Operator) -> Imported {
     let x = n.input(0)?;
-    let (shape, dtype) = (n.shape(x), n.dtype(x));
-    if dtype.is_int() {
+    if n.dtype(x).is_int() {
         return refuse(n);
     }
-    let (axes, keepdims) = reduced_axes(n, operator, shape.len())?;
+    let (axes, keepdims) = reduced_axes(n, operator, n.ty(x).rank())?;
+    Ok(vec![mean_over(n, x, axes, keepdims)?])
+}
+
+/// The mean or the maximum of each channel of an image.
+pub(super) fn pooled(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let axes: Vec<usize> = (2..n.ty(x).rank()).collect();
+    if operator.name == "GlobalAveragePool" && n.dtype(x).is_float() {
+        return Ok(vec![mean_over(n, x, axes, true)?]);
+    }
+    let kept = kept_extents(n.live.extents(x), &axes, true);
+    n.inputs[0] = Some(n.masked(x, &axes, f64::NEG_INFINITY)?);
+    let values = complete(n, operator.import)?;
+    set_all(n, values, &kept)
+}
+
+fn mean_over(
+    n: &mut NodeImport,
+    x: ValueId,
+    axes: Vec<usize>,
+    keepdims: bool,
+) -> Result<ValueId, Problem> {
+    let (shape, dtype) = (n.shape(x), n.dtype(x));
     let extents = n.live.extents(x).to_vec();
     let masked = n.masked(x, &axes, 0.0)?;
     let wide = if is_half(dtype) { DType::F32 } else { dtype };
@@ -87,7 +110,7 @@ pub(super) fn mean(n: &mut NodeImport, operator: &Operator) -> Imported {
     let number = n.cast(number, wide)?;
     let y = n.binary(Binary::Div, sum, number)?;
     let y = n.cast(y, dtype)?;
-    Ok(vec![set(n, y, kept)?])
+    set(n, y, kept)
 }
 
 /// Rows and columns of the result are those of the operands. Where the data decide how many
@@ -140,20 +163,6 @@ pub(super) fn running(n: &mut NodeImport, operator: &Operator) -> Imported {
     let extents = n.live.extents(x).to_vec();
     let all: Vec<usize> = (0..n.ty(x).rank()).collect();
     n.inputs[0] = Some(n.masked(x, &all, 0.0)?);
-    let values = complete(n, operator.import)?;
-    set_all(n, values, &extents)
-}
-
-/// Normalisations of the elements from an axis on, whose number is fixed.
-pub(super) fn normalised(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let x = n.input(0)?;
-    let axis = n.axis(n.attributes.int("axis", -1)?, n.ty(x).rank())?;
-    let extents = n.live.extents(x).to_vec();
-    let mut others = n.inputs[1..].iter().flatten();
-    let is_fixed = extents.iter().all(|e| e.axis < axis);
-    if !is_fixed || others.any(|v| !n.live.extents(*v).is_empty()) {
-        return refuse(n);
-    }
     let values = complete(n, operator.import)?;
     set_all(n, values, &extents)
 }

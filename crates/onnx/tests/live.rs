@@ -1,0 +1,223 @@
+//! Operators on operands whose size the data decide: their results are those of operands of just that size.
+
+mod build_onnx;
+
+use build_onnx::{F32, file, floats, import, int, int64s, ints, known, node, text, undeclared};
+use graph::{Keep, evaluate, simplify};
+use onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use std::sync::Arc;
+use tensor::Tensor;
+
+/// Rows of two elements, of which those stay whose first one is above 0.
+fn rows(nodes: Vec<NodeProto>, constants: Vec<TensorProto>, outputs: &[&str]) -> ModelProto {
+    let mut all = vec![
+        node("Gather", &["x", "zero"], &["first"], vec![int("axis", 1)]),
+        node("Greater", &["first", "none"], &["keeps"], vec![]),
+        node("Compress", &["x", "keeps"], &["rows"], vec![int("axis", 0)]),
+    ];
+    all.extend(nodes);
+    let scalar = |t: TensorProto| TensorProto { dims: vec![], ..t };
+    let mut given = vec![scalar(int64s("zero", &[0])), floats("none", &[], &[0.0])];
+    given.extend(constants);
+    let graph = GraphProto {
+        name: Some("g".into()),
+        node: all,
+        input: vec![known("x", F32, &[4, 2])],
+        output: outputs.iter().map(|o| undeclared(o)).collect(),
+        initializer: given,
+        ..Default::default()
+    };
+    file(18, graph)
+}
+
+/// Four rows, of which so many are kept: 1, 2, .. and their squares; the others have infinities.
+fn given(keeps: usize) -> Tensor {
+    let places: &[usize] = [&[][..], &[2], &[1, 3], &[0, 1, 3], &[0, 1, 2, 3]][keeps];
+    let row = |i: usize| match places.iter().position(|place| *place == i) {
+        Some(at) => {
+            let number = at as f32 + 1.0;
+            [number, number * number]
+        }
+        None => [-1.0, f32::INFINITY],
+    };
+    let values: Vec<f32> = (0..4).flat_map(row).collect();
+    Tensor::from_slice(&[4, 2], &values)
+}
+
+/// The results on so many rows, which simplifying does not change.
+fn results(model: &ModelProto, keeps: usize) -> Vec<Arc<Tensor>> {
+    let m = import(model).unwrap();
+    let run = |m: &graph::Model| {
+        m.verify().unwrap();
+        let inputs = [Arc::new(given(keeps))];
+        evaluate(m, &inputs, Keep::Outputs).unwrap().results()
+    };
+    let plain = run(&m);
+    assert_eq!(plain, run(&simplify(&m)));
+    plain
+}
+
+fn is(t: &Tensor, shape: &[usize], values: &[f64]) {
+    assert_eq!(t.shape(), shape);
+    assert_eq!(t.len(), values.len());
+    for (i, expected) in values.iter().enumerate() {
+        let own = t.get_f64(i);
+        assert!((own - expected).abs() < 1e-5, "{own} for {expected}");
+    }
+}
+
+#[test]
+fn rows_that_stay_apart_need_no_rule() {
+    let normal = |axis| vec![int("axis", axis), int("p", 1)];
+    let nodes = vec![
+        node("LpNormalization", &["rows"], &["each"], normal(1)),
+        node("LpNormalization", &["rows"], &["all"], normal(0)),
+        node("Trilu", &["rows"], &["upper"], vec![int("upper", 1)]),
+        node("Hardmax", &["rows"], &["best"], vec![int("axis", 1)]),
+    ];
+    let model = rows(nodes, vec![], &["each", "all", "upper", "best"]);
+    for keeps in 0..=4 {
+        let r = results(&model, keeps);
+        let own: Vec<f64> = (1..=keeps).map(|i| i as f64).collect();
+        let sums = [own.iter().sum::<f64>(), own.iter().map(|v| v * v).sum()];
+        let each = own
+            .iter()
+            .flat_map(|v| [v / (v + v * v), v * v / (v + v * v)]);
+        is(&r[0], &[keeps, 2], &each.collect::<Vec<_>>());
+        let all = own.iter().flat_map(|v| [v / sums[0], v * v / sums[1]]);
+        is(&r[1], &[keeps, 2], &all.collect::<Vec<_>>());
+        let upper = [1.0, 1.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0];
+        is(&r[2], &[keeps, 2], &upper[..2 * keeps]);
+        let best = [1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0];
+        is(&r[3], &[keeps, 2], &best[..2 * keeps]);
+    }
+}
+
+#[test]
+fn another_operand_forces_a_size() {
+    let nodes = vec![
+        node("Add", &["rows", "three"], &["sum"], vec![]),
+        node("MatMul", &["three_columns", "rows"], &["product"], vec![]),
+        node("Expand", &["rows", "shape"], &["spread"], vec![]),
+    ];
+    let constants = vec![
+        floats("three", &[3, 1], &[10.0, 20.0, 30.0]),
+        floats("three_columns", &[1, 3], &[1.0, 2.0, 3.0]),
+        int64s("shape", &[3, 2]),
+    ];
+    let model = |outputs: &[&str]| rows(nodes.clone(), constants.clone(), outputs);
+    let r = results(&model(&["sum", "product", "spread"]), 3);
+    is(&r[0], &[3, 2], &[11.0, 11.0, 22.0, 24.0, 33.0, 39.0]);
+    is(&r[1], &[1, 2], &[14.0, 36.0]);
+    is(&r[2], &[3, 2], &[1.0, 1.0, 2.0, 4.0, 3.0, 9.0]);
+    // A single row is repeated.
+    let r = results(&model(&["sum", "spread"]), 1);
+    is(&r[0], &[3, 2], &[11.0, 11.0, 21.0, 21.0, 31.0, 31.0]);
+    is(&r[1], &[3, 2], &[1.0; 6]);
+}
+
+#[test]
+fn what_is_live_is_mirrored_and_repeated_around_it() {
+    let pad = |mode: &str, y: &str| node("Pad", &["rows", "pads"], &[y], vec![text("mode", mode)]);
+    let nodes = vec![pad("reflect", "a"), pad("edge", "b")];
+    let constants = vec![int64s("pads", &[1, 1, 2, 0])];
+    let model = rows(nodes, constants, &["a", "b"]);
+    let padded = |order: &[usize]| -> Vec<f64> {
+        let row = |i: &usize| [(i * i) as f64, *i as f64, (i * i) as f64];
+        order.iter().flat_map(row).collect()
+    };
+    let r = results(&model, 3);
+    is(&r[0], &[6, 3], &padded(&[2, 1, 2, 3, 2, 1]));
+    is(&r[1], &[6, 3], &{
+        let row = |i: f64| [i, i, i * i];
+        [1.0, 1.0, 2.0, 3.0, 3.0, 3.0].map(row).concat()
+    });
+    let r = results(&model, 4);
+    is(&r[0], &[7, 3], &padded(&[2, 1, 2, 3, 4, 3, 2]));
+}
+
+#[test]
+fn different_elements_of_what_is_live_are_found() {
+    let nodes = vec![
+        node("Mod", &["rows", "two"], &["odd"], vec![int("fmod", 1)]),
+        node(
+            "Unique",
+            &["odd"],
+            &["values", "at", "place", "often"],
+            vec![],
+        ),
+        node("Unique", &["odd"], &["parts"], vec![int("axis", 0)]),
+    ];
+    let constants = vec![floats("two", &[], &[2.0])];
+    let outputs = ["values", "at", "place", "often", "parts"];
+    let model = rows(nodes, constants, &outputs);
+    let r = results(&model, 3);
+    is(&r[0], &[2], &[0.0, 1.0]);
+    is(&r[1], &[2], &[2.0, 0.0]);
+    is(&r[2], &[6], &[1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+    is(&r[3], &[2], &[2.0, 4.0]);
+    is(&r[4], &[2, 2], &[0.0, 0.0, 1.0, 1.0]);
+    let r = results(&model, 1);
+    is(&r[0], &[1], &[1.0]);
+    is(&r[3], &[1], &[2.0]);
+    assert!(results(&model, 0).iter().all(|t| t.is_empty()));
+}
+
+#[test]
+fn means_of_images_are_over_what_is_live() {
+    let nodes = vec![
+        node(
+            "Transpose",
+            &["rows"],
+            &["columns"],
+            vec![ints("perm", &[1, 0])],
+        ),
+        node("Unsqueeze", &["columns", "front"], &["image"], vec![]),
+        node("GlobalAveragePool", &["image"], &["mean"], vec![]),
+        node("GlobalMaxPool", &["image"], &["most"], vec![]),
+    ];
+    let constants = vec![int64s("front", &[0])];
+    let model = rows(nodes, constants, &["mean", "most"]);
+    for keeps in 1..=4 {
+        let (r, n) = (results(&model, keeps), keeps as f64);
+        let squares: f64 = (1..=keeps).map(|i| (i * i) as f64).sum();
+        is(&r[0], &[1, 2, 1], &[(n + 1.0) / 2.0, squares / n]);
+        is(&r[1], &[1, 2, 1], &[n, n * n]);
+    }
+}
+
+#[test]
+fn suppression_passes_over_classes_that_are_not_live() {
+    let nodes = vec![
+        node("Unsqueeze", &["rows", "front"], &["scores"], vec![]),
+        node(
+            "NonMaxSuppression",
+            &["boxes", "scores", "all"],
+            &["chosen"],
+            vec![],
+        ),
+    ];
+    let boxes = [0.0, 0.0, 1.0, 1.0, 5.0, 5.0, 6.0, 6.0];
+    let constants = vec![
+        int64s("front", &[0]),
+        int64s("all", &[2]),
+        floats("boxes", &[1, 2, 4], &boxes),
+    ];
+    let model = rows(nodes, constants, &["chosen"]);
+    let r = results(&model, 2);
+    let chosen = [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0];
+    is(&r[0], &[4, 3], &chosen);
+    is(&results(&model, 0)[0], &[0, 3], &[]);
+}
+
+#[test]
+fn an_operator_that_mixes_rows_is_refused() {
+    let nodes = vec![
+        node("Unsqueeze", &["rows", "end"], &["signal"], vec![]),
+        node("DFT", &["signal"], &["y"], vec![int("axis", 0)]),
+    ];
+    let model = rows(nodes, vec![int64s("end", &[-1])], &["y"]);
+    let refused = import(&model).unwrap_err().to_string();
+    let says = "the data decide the size of its operand `signal` (f32[4,2,1] at most)";
+    assert!(refused.contains(says), "{refused}");
+}
