@@ -79,7 +79,7 @@ const NEAR: u64 = 512;
 const EMPTY: u32 = 0;
 
 impl Numbers {
-    #[inline]
+    #[inline(always)]
     fn of(&mut self, line: u64) -> u32 {
         match line < NEAR * BLOCK {
             true => line as u32 + 1,
@@ -87,6 +87,7 @@ impl Numbers {
         }
     }
 
+    #[cold]
     fn of_far(&mut self, line: u64) -> u32 {
         let block = line / BLOCK;
         if self.last.0 != block {
@@ -293,7 +294,7 @@ impl Caches {
     }
 
     /// An access to the bytes from `address` on.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
         let end = address.saturating_add(bytes.max(1) - 1);
         let (mut line, last) = (address / LINE, end / LINE);
@@ -305,7 +306,7 @@ impl Caches {
     }
 
     /// An access within the line of this number.
-    #[inline]
+    #[inline(always)]
     pub fn line(&mut self, line: u64, access: Access) {
         let number = self.numbers.of(line);
         let first = match access {
