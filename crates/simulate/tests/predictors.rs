@@ -232,7 +232,7 @@ proptest! {
         let seen: Vec<&Sample> = all.iter().collect();
         let means = Means::of(&seen);
         for s in &seen {
-            assert!(means.features(s, true).iter().all(|v| v.is_finite()));
+            assert!(means.features(s, FeatureSet::Reading).iter().all(|v| v.is_finite()));
         }
     }
 }
