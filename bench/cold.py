@@ -2,7 +2,8 @@
 """Whether the filter `cold` saves joules on operators that its network does not know.
 
 `collect` tunes operators of drawn sizes at random, `records train-cold` trains the network on them, and `compare` tunes other operators,
-layers of models, with and without the filter. Both begin with random candidates. Joules are those of the command until a candidate was within so many
+layers of models, with and without the filter. Both begin with random candidates. `shares` tunes whole models with several strategies, with and without
+the filter, and prints what cold and failed candidates took: above the trend of their own search is cold. Joules are those of the command until a candidate was within so many
 times the best of all runs of the operator, at the mean power of the run. A run that had none counts as a whole.
 """
 
@@ -53,9 +54,14 @@ def main():
     compare.add_argument("--rules", default="none,cold", help="of " + ", ".join(RULES))
     compare.add_argument("--seeds", type=int, default=3)
     compare.add_argument("--trials", type=int, default=96)
+    shares = commands.add_parser("shares", help="what cold and failed candidates of models take, by strategy and rule")
+    shares.add_argument("--models", default="alexnet,vgg16,mobilenet-v1,resnet18")
+    shares.add_argument("--strategies", default="random,grid,genetic,annealing,reinforcement,funnel")
+    shares.add_argument("--rules", default="none,cold", help="of " + ", ".join(RULES))
+    shares.add_argument("--trials", type=int, default=200, help="of a model")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    {"collect": collected, "compare": compared}[args.command](args)
+    {"collect": collected, "compare": compared, "shares": shared}[args.command](args)
 
 
 def collected(args):
@@ -107,6 +113,41 @@ def compared(args):
         print(f"| saved by {rule} | | " + " | ".join(map(share, columns)) + " |")
 
 
+def shared(args):
+    print("| model | strategy | rule | tried | cold | failed | time cold | time failed | J cold | J failed | to 5% | ms | J a ms |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    for model in args.models.split(","):
+        for strategy in args.strategies.split(","):
+            for rule in args.rules.split(","):
+                print(of_model(args, model, strategy, rule), flush=True)
+
+
+def of_model(args, model, strategy, rule):
+    """A row of what one run's candidates took; the sum of the kernels at its end, and joules for each ms less than at its begin."""
+    options = ["--strategy", strategy, "--trials", str(args.trials), *RULES[rule], *network(args, rule)]
+    with tempfile.TemporaryDirectory() as folder:
+        store = pathlib.Path(folder) / "run.sqlite"
+        report = tune(args, model, store, options)
+        command = [args.program, "study", "trim", "records", "--store", store, "--json"]
+        operators = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["operators"]
+    # Hot, cold and failed ones, of all operators.
+    sums = [[sum(o["parts"][p][key] for o in operators) for p in range(3)] for key in ("candidates", "wall_s")]
+    sums.append([sum(o["parts"][p]["joules"][-1] for o in operators) for p in range(3)])
+    cells = [f"{of[p] / max(sum(of), 1e-9):.0%}" for of in sums for p in (1, 2)]
+    near = [n for o in operators for n, _ in o["near"]]
+    first, last = (report["curve"][at]["ms"] for at in (0, -1))
+    joules = report["energy"]["by"][-1]["joules"]
+    per_ms = f"{joules / (first - last):.1f}" if first > last else "-"
+    cells = [model, strategy, rule, sum(sums[0]), *cells, statistics.median(near), f"{last:.2f}", per_ms]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def network(args, rule):
+    """Without one of its own, the program's network."""
+    own = args.out / "cold.network"
+    return ["--cold-network", own] if rule == "cold" and own.exists() else []
+
+
 def share(logs):
     """What is saved, with a standard error over operators."""
     saved = 1 - math.exp(statistics.mean(logs))
@@ -116,10 +157,7 @@ def share(logs):
 
 def run(args, operator, rule, seed):
     """The seconds and nanoseconds of the answers of a run with a new store, and its joules a second under each curve."""
-    options = ["--strategy", args.strategy, "--trials", str(args.trials), "--seed", str(seed), *RULES[rule]]
-    # Without one of its own, the program's network.
-    if rule == "cold" and (args.out / "cold.network").exists():
-        options += ["--cold-network", args.out / "cold.network"]
+    options = ["--strategy", args.strategy, "--trials", str(args.trials), "--seed", str(seed), *RULES[rule], *network(args, rule)]
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "run.sqlite"
         report = tune(args, operator, store, options)

@@ -23,6 +23,8 @@ RUNS = {
     "survey": ["--budget", "survey"],
     "parallel": ["--budget", "round-robin", "--tuners", TUNERS],
     "survey of tuners": ["--budget", "survey", "--tuners", TUNERS],
+    "parallel on two sets": ["--budget", "round-robin", "--tuners", TUNERS, "--core-sets", "2"],
+    "survey on two sets": ["--budget", "survey", "--tuners", TUNERS, "--core-sets", "2"],
     "cold": ["--filter", "cold", "--audit", "0.05"],
     "chance": ["--filter", "chance"],
 }

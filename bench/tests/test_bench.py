@@ -100,11 +100,12 @@ class WithoutRunning(unittest.TestCase):
 class Predictors(unittest.TestCase):
     def test_a_row_has_means_over_shapes_of_the_learner_and_of_the_static_score(self):
         figure = lambda method, v: {"method": method, "median": dict.fromkeys(predictors.METRICS, v)}
-        figures = [figure(predictors.METHOD, v) for v in (1, 3)] + [figure("static score", 5)]
+        figures = [figure(predictors.METHOD, v) for v in (1, 3)] 
+        figures += [figure("static score", 5), figure("timed again", 1)]
         about = {"kind": "conv2d", "cpu": "c", "validation": {"a": {}, "b": {}}, "samples": 9}
         cells = predictors.row("conv2d", about, 100, figures)
         self.assertEqual(cells[:6], ["conv2d", "conv2d", "c", 2, 9, 100])
-        self.assertEqual(cells[6:], ["2.0 / 2.0 / 2.0 / 2.0", "5.0 / 5.0 / 5.0 / 5.0"])
+        self.assertEqual(cells[6:], [f"{v} / {v} / {v} / {v}" for v in ("2.0", "5.0", "1.0")])
 
     def test_a_shape_that_is_complete_is_not_collected_again(self):
         args = unittest.mock.Mock(points=4, target="t", cpu="c", limit="1s")

@@ -29,6 +29,7 @@ impl Executions {
             loops: vec![],
             conditions: vec![],
             certain: true,
+            known: HashMap::new(),
             found: Executions {
                 begins: vec![0.0; code.loops.len()],
                 ..Executions::default()
@@ -56,13 +57,18 @@ impl Executions {
     }
 }
 
+/// Variables and extents.
+type Loops = Vec<(VarId, i64)>;
+
 struct Walk<'a> {
     code: &'a Code,
     /// Around the current statement, outermost first.
-    loops: Vec<(VarId, i64)>,
+    loops: Loops,
     conditions: Vec<Expr>,
     /// Whether data decide nothing of how often the current statement runs.
     certain: bool,
+    /// What [`holding`] said of conditions and variables: statements next to each other ask the same.
+    known: HashMap<(Vec<Expr>, Loops), Option<i64>>,
     found: Executions,
 }
 
@@ -174,7 +180,11 @@ impl Walk<'_> {
         for group in groups(&self.conditions) {
             let used = |v: &(VarId, i64)| group.iter().any(|c| c.uses_var(v.0));
             let (vars, rest): (Vec<_>, Vec<_>) = free.iter().partition(|v| used(v));
-            match holding(&group, &vars) {
+            let key = (group.iter().map(|c| (*c).clone()).collect(), vars);
+            let known = self.known.get(&key).copied();
+            let held = known.unwrap_or_else(|| holding(&group, &key.1));
+            self.known.entry(key).or_insert(held);
+            match held {
                 Some(n) => {
                     free = rest;
                     count *= n as f64;
@@ -224,28 +234,44 @@ fn holding(conditions: &[&Expr], vars: &[(VarId, i64)]) -> Option<i64> {
     if size > MOST_VALUES {
         return None;
     }
-    let mut values: HashMap<VarId, i64> = vars.iter().map(|(v, _)| (*v, 0)).collect();
+    let last = vars.iter().map(|(v, _)| v.index()).max();
+    let mut values: Vec<Option<i64>> = vec![None; last.map_or(0, |v| v + 1)];
+    vars.iter().for_each(|(v, _)| values[v.index()] = Some(0));
     let mut count = 0;
-    for point in 0..size {
-        let mut rest = point;
-        for (v, extent) in vars {
-            values.insert(*v, rest % extent);
-            rest /= extent;
-        }
+    for _ in 0..size {
         let mut all = true;
         for c in conditions {
-            all &= value(c, &values)? != 0;
+            all &= value(c, &|v| values.get(v.index()).copied().flatten())? != 0;
         }
         count += i64::from(all);
+        // The next point: the first variable steps, and where it ends the one after it does.
+        for (v, extent) in vars {
+            let next = values[v.index()].map_or(0, |n| n + 1);
+            values[v.index()] = Some(next % extent);
+            if next < *extent {
+                break;
+            }
+        }
     }
     Some(count)
 }
 
+/// Whether [`value`] is `None` whatever the variables are, as data decide.
+pub(crate) fn is_of_data(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Load(..) => true,
+        ExprKind::Select(c, a, b) => is_of_data(c) || is_of_data(a) && is_of_data(b),
+        ExprKind::Binary(_, a, b) => is_of_data(a) || is_of_data(b),
+        ExprKind::Unary(_, a) => is_of_data(a),
+        _ => false,
+    }
+}
+
 /// Of an integer expression of variables; `None` for any other.
-pub(crate) fn value(e: &Expr, vars: &HashMap<VarId, i64>) -> Option<i64> {
+pub(crate) fn value(e: &Expr, vars: &impl Fn(VarId) -> Option<i64>) -> Option<i64> {
     match e.kind() {
         ExprKind::Int(v, _) => Some(*v),
-        ExprKind::Var(v) => vars.get(v).copied(),
+        ExprKind::Var(v) => vars(*v),
         ExprKind::Unary(op, a) => {
             let a = value(a, vars)?;
             match op {

@@ -6,7 +6,7 @@
 //! values, or for a sample where there are too many; conditions on data are undecided. Only what checks
 //! that an index of the data is inside its table is taken to hold.
 
-use crate::executions::{Executions, push_conjuncts, value};
+use crate::executions::{Executions, is_of_data, push_conjuncts, value};
 use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{AccessId, Code, FlatLoopId, Lane, Stmt, Store};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -439,7 +439,7 @@ impl Table {
             size = size.saturating_mul(vars[i].1.max(1));
         }
         // Too many to try count as undecided.
-        if size > MOST_POINTS {
+        if size > MOST_POINTS || is_of_data(e) {
             let values = vec![None];
             return Table {
                 steps: vec![],
@@ -450,7 +450,9 @@ impl Table {
             let at = steps
                 .iter()
                 .map(|(i, step)| (vars[*i].0, n / step % vars[*i].1.max(1)));
-            value(e, &at.collect()).map(|v| v != 0)
+            let at: Vec<(VarId, i64)> = at.collect();
+            let of = |v| at.iter().find(|a| a.0 == v).map(|a| a.1);
+            value(e, &of).map(|v| v != 0)
         });
         Table {
             values: values.collect(),

@@ -56,6 +56,8 @@ pub struct Addresses {
     sums: Sums,
     /// Lines of the buffers that are accessed.
     lines: u64,
+    /// The first lines of memory, which hold all buffers.
+    data_lines: u64,
     nodes: Vec<Node>,
 }
 
@@ -112,12 +114,13 @@ impl Addresses {
         made: &HashMap<AccessId, Made>,
         frame: &Frame,
     ) -> Result<Addresses, NotFollowed> {
+        let (bases, end) = bases(code);
         let mut compiler = Compiler {
             code,
             made,
             frame,
             transposed: None,
-            bases: bases(code),
+            bases,
             loops: vec![],
             extents: HashMap::new(),
             contents: Contents::of(code),
@@ -128,8 +131,14 @@ impl Addresses {
         Ok(Addresses {
             sums: compiler.sums,
             lines: lines(code, made) + frame.len(),
+            data_lines: end.div_ceil(LINE),
             nodes,
         })
+    }
+
+    /// The first lines of memory, which hold all buffers.
+    pub(crate) fn data_lines(&self) -> u64 {
+        self.data_lines
     }
 
     /// Makes all accesses.
@@ -160,8 +169,8 @@ fn lines(code: &Code, made: &HashMap<AccessId, Made>) -> u64 {
     used.iter().map(of).sum()
 }
 
-/// The address of each buffer. Those of a worker's own follow the shared workspace.
-fn bases(code: &Code) -> Vec<i64> {
+/// The address of each buffer, and where the last one ends. Those of a worker's own follow the shared workspace.
+fn bases(code: &Code) -> (Vec<i64>, u64) {
     let mut next = PAGE;
     let mut take = |bytes: u64| {
         let at = next;
@@ -176,7 +185,7 @@ fn bases(code: &Code) -> Vec<i64> {
         BufferPlace::Unused | BufferPlace::Register => 0,
         _ => take(b.elements.max(0) as u64 * b.dtype.size() as u64),
     });
-    buffers.collect()
+    (buffers.collect(), next)
 }
 
 struct Compiler<'a> {
@@ -230,11 +239,14 @@ impl Compiler<'_> {
                     let (then, otherwise) = (self.stmts(then)?, self.stmts(otherwise)?);
                     if !then.is_empty() || !otherwise.is_empty() {
                         let cond = self.choice(cond)?;
-                        nodes.push(Node::If {
-                            cond,
-                            then,
-                            otherwise,
-                        });
+                        match cond.always_holds() {
+                            true => nodes.extend(then),
+                            false => nodes.push(Node::If {
+                                cond,
+                                then,
+                                otherwise,
+                            }),
+                        }
                     }
                 }
                 Stmt::Store(s) => self.store(s, &mut nodes)?,

@@ -64,128 +64,276 @@ pub struct LevelCounts {
     pub write: Hits,
 }
 
-/// A cache whose contents change with each access.
+/// Lines by numbers of 32 bits, so that sets are small. 0 is for no line.
 #[derive(Clone, Debug)]
-struct Level {
-    /// Lines of each set, the one used last first. [`EMPTY`] ones come last.
-    lines: Vec<u64>,
-    sets: u64,
-    ways: usize,
-    counts: LevelCounts,
+struct Numbers {
+    /// Blocks of [`BLOCK`] lines behind the near ones, in the order of their first access.
+    far: Vec<u64>,
+    last: (u64, u32),
 }
 
-/// Lines are kept with 1 added, so that memory of a large level that is never touched is never written.
-const EMPTY: u64 = 0;
+/// Lines of 256 MiB.
+const BLOCK: u64 = 1 << 22;
+/// Blocks from address 0 on. As many others are numbered when they are touched first.
+const NEAR: u64 = 512;
+const EMPTY: u32 = 0;
 
-impl Level {
-    fn new(g: Geometry) -> Level {
-        Level {
-            lines: vec![EMPTY; (g.sets * g.ways) as usize],
-            sets: g.sets.max(1),
-            ways: g.ways as usize,
-            counts: LevelCounts::default(),
+impl Numbers {
+    #[inline(always)]
+    fn of(&mut self, line: u64) -> u32 {
+        match line < NEAR * BLOCK {
+            true => line as u32 + 1,
+            false => self.of_far(line),
         }
     }
 
-    fn set(&mut self, line: u64) -> &mut [u64] {
+    #[cold]
+    fn of_far(&mut self, line: u64) -> u32 {
+        let block = line / BLOCK;
+        if self.last.0 != block {
+            let known = self.far.iter().position(|b| *b == block);
+            let at = known.unwrap_or_else(|| {
+                self.far.push(block);
+                self.far.len() - 1
+            });
+            let most = NEAR as usize - 1;
+            assert!(at < most, "a program of more than {most} blocks of 256 MiB");
+            self.last = (block, (NEAR as u32 + at as u32) * BLOCK as u32);
+        }
+        self.last.1 + (line % BLOCK) as u32 + 1
+    }
+
+    fn line(&self, number: u32) -> u64 {
+        let at = u64::from(number - 1);
+        match (at / BLOCK).checked_sub(NEAR) {
+            None => at,
+            Some(far) => self.far[far as usize] * BLOCK + at % BLOCK,
+        }
+    }
+}
+
+/// A cache whose contents change with each access. Only those behind the first level may be other than sets.
+#[derive(Clone, Debug)]
+struct Level<L> {
+    lines: L,
+    counts: LevelCounts,
+}
+
+impl<L> Level<L> {
+    fn new(lines: L) -> Level<L> {
+        Level {
+            lines,
+            counts: LevelCounts::default(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Lines {
+    Sets(Sets),
+    /// There is room for all: which of the data are there, a bit each, and which others.
+    All(Vec<u64>, HashSet<u64>),
+}
+
+#[derive(Clone, Debug)]
+struct Sets {
+    /// Numbers of the lines of each set, the one used last first. [`EMPTY`] ones come last.
+    tags: Vec<u32>,
+    sets: u64,
+    ways: usize,
+}
+
+impl Sets {
+    fn new(g: Geometry) -> Sets {
+        Sets {
+            tags: vec![EMPTY; (g.sets * g.ways) as usize],
+            sets: g.sets.max(1),
+            ways: g.ways as usize,
+        }
+    }
+
+    /// Where the set of a line begins.
+    #[inline]
+    fn begin(&self, line: u64) -> usize {
         let set = match self.sets.is_power_of_two() {
             true => line & (self.sets - 1),
             false => line % self.sets,
         };
-        let from = set as usize * self.ways;
-        &mut self.lines[from..from + self.ways]
+        set as usize * self.ways
     }
 
-    /// Whether the line is there; if it is not, it comes, and the line that left for it is given.
-    #[inline]
-    fn touch(&mut self, line: u64, access: Access) -> Result<(), Option<u64>> {
-        let set = self.set(line);
+    /// Whether the line is there; if it is not, it comes, and the number that left for it is given, or [`EMPTY`].
+    #[inline(always)]
+    fn touch(&mut self, line: u64, number: u32) -> Result<(), u32> {
+        let begin = self.begin(line);
         // Lines before the one that is found go one place back.
-        let mut carried = line + 1;
-        let mut found = false;
-        for place in set {
+        let mut carried = number;
+        for place in &mut self.tags[begin..begin + self.ways] {
             std::mem::swap(place, &mut carried);
-            if carried == line + 1 {
-                found = true;
-                break;
+            if carried == number {
+                return Ok(());
             }
         }
-        let of = match access {
-            Access::Write => &mut self.counts.write,
-            Access::Read | Access::Fetch => &mut self.counts.read,
-        };
-        if found {
-            of.hits += 1;
-            return Ok(());
-        }
-        of.misses += 1;
-        let left = (carried != EMPTY).then(|| carried - 1);
-        of.replacements += u64::from(left.is_some());
-        Err(left)
+        Err(carried)
     }
 
-    fn drop_line(&mut self, line: u64) {
-        let set = self.set(line);
-        if let Some(at) = set.iter().position(|l| *l == line + 1) {
+    fn drop_line(&mut self, line: u64, number: u32) {
+        let begin = self.begin(line);
+        let set = &mut self.tags[begin..begin + self.ways];
+        if let Some(at) = set.iter().position(|l| *l == number) {
             set[at..].rotate_left(1);
-            set[set.len() - 1] = EMPTY;
+            set[self.ways - 1] = EMPTY;
         }
+    }
+}
+
+impl Lines {
+    /// As [`Sets::touch`].
+    fn touch(&mut self, line: u64, number: u32) -> Result<(), u32> {
+        let is_new = match self {
+            Lines::Sets(sets) => return sets.touch(line, number),
+            Lines::All(data, others) => match data.get_mut((line / 64) as usize) {
+                Some(bits) => {
+                    let bit = 1 << (line % 64);
+                    let is_new = *bits & bit == 0;
+                    *bits |= bit;
+                    is_new
+                }
+                None => others.insert(line),
+            },
+        };
+        if is_new { Err(EMPTY) } else { Ok(()) }
+    }
+
+    fn drop_line(&mut self, line: u64, number: u32) {
+        match self {
+            Lines::Sets(sets) => sets.drop_line(line, number),
+            Lines::All(data, others) => match data.get_mut((line / 64) as usize) {
+                Some(bits) => *bits &= !(1 << (line % 64)),
+                None => {
+                    others.remove(&line);
+                }
+            },
+        }
+    }
+}
+
+impl LevelCounts {
+    /// Counts what [`Sets::touch`] found; whether the line was there.
+    #[inline(always)]
+    fn count(&mut self, found: Result<(), u32>, access: Access) -> bool {
+        let of = match access {
+            Access::Write => &mut self.write,
+            Access::Read | Access::Fetch => &mut self.read,
+        };
+        match found {
+            Ok(()) => of.hits += 1,
+            Err(left) => {
+                of.misses += 1;
+                of.replacements += u64::from(left != EMPTY);
+            }
+        }
+        found.is_ok()
     }
 }
 
 /// The caches of one core, empty at first.
 #[derive(Clone, Debug)]
 pub struct Caches {
-    l1d: Level,
-    l1i: Level,
-    shared: Vec<Level>,
+    l1d: Level<Sets>,
+    l1i: Level<Sets>,
+    shared: Vec<Level<Lines>>,
     inclusive: bool,
+    numbers: Numbers,
     /// Lines that no level had, since somebody wants to know which were new.
     touched: Option<HashSet<u64>>,
 }
 
 impl Caches {
     pub fn new(setting: &CacheSetting) -> Caches {
+        let sets = |g: Geometry| Level::new(Lines::Sets(Sets::new(g)));
+        let shared = setting.shared.iter().copied();
         Caches {
-            l1d: Level::new(setting.l1d),
-            l1i: Level::new(setting.l1i),
-            shared: setting.shared.iter().copied().map(Level::new).collect(),
+            l1d: Level::new(Sets::new(setting.l1d)),
+            l1i: Level::new(Sets::new(setting.l1i)),
+            shared: shared.map(sets).collect(),
             inclusive: setting.inclusive,
+            numbers: Numbers {
+                far: vec![],
+                last: (u64::MAX, 0),
+            },
             touched: None,
         }
     }
 
+    /// Caches for accesses to the first `data` lines, and to other runs of so many lines next to each other. Levels behind
+    /// the first that have room for all of them keep no sets: what comes stays.
+    pub fn of_lines(setting: &CacheSetting, data: u64, others: &[u64]) -> Caches {
+        let mut caches = Caches::new(&CacheSetting {
+            shared: vec![],
+            ..setting.clone()
+        });
+        // Lines next to each other are in sets next to each other.
+        let each = |sets: u64| {
+            [&[data], others]
+                .concat()
+                .into_iter()
+                .map(move |n| n.div_ceil(sets))
+        };
+        let has_room = |g: &Geometry| each(g.sets.max(1)).sum::<u64>() <= g.ways;
+        let level = |g: &Geometry| match has_room(g) {
+            true => Lines::All(vec![0; data.div_ceil(64) as usize], HashSet::new()),
+            false => Lines::Sets(Sets::new(*g)),
+        };
+        caches.shared = setting
+            .shared
+            .iter()
+            .map(|g| Level::new(level(g)))
+            .collect();
+        caches
+    }
+
     /// An access to the bytes from `address` on.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
         let end = address.saturating_add(bytes.max(1) - 1);
-        let (first, last) = (address / LINE, end / LINE);
-        for line in first..=last {
+        let (mut line, last) = (address / LINE, end / LINE);
+        self.line(line, access);
+        while line < last {
+            line += 1;
             self.line(line, access);
         }
     }
 
     /// An access within the line of this number.
-    #[inline]
+    #[inline(always)]
     pub fn line(&mut self, line: u64, access: Access) {
+        let number = self.numbers.of(line);
         let first = match access {
             Access::Fetch => &mut self.l1i,
             Access::Read | Access::Write => &mut self.l1d,
         };
-        if first.touch(line, access).is_err() {
-            self.miss(line, access);
+        let found = first.lines.touch(line, number);
+        if !first.counts.count(found, access) {
+            self.miss(line, number, access);
         }
     }
 
     /// Looks in the levels behind the first.
-    fn miss(&mut self, line: u64, access: Access) {
+    #[inline(never)]
+    fn miss(&mut self, line: u64, number: u32, access: Access) {
         for at in 0..self.shared.len() {
-            match self.shared[at].touch(line, access) {
+            let level = &mut self.shared[at];
+            let found = level.lines.touch(line, number);
+            level.counts.count(found, access);
+            match found {
                 Ok(()) => return,
-                Err(Some(left)) if self.inclusive => {
-                    self.l1d.drop_line(left);
-                    self.l1i.drop_line(left);
-                    self.shared[..at].iter_mut().for_each(|l| l.drop_line(left));
+                Err(left) if self.inclusive && left != EMPTY => {
+                    let line = self.numbers.line(left);
+                    self.l1d.lines.drop_line(line, left);
+                    self.l1i.lines.drop_line(line, left);
+                    let before = self.shared[..at].iter_mut();
+                    before.for_each(|l| l.lines.drop_line(line, left));
                 }
                 Err(_) => {}
             }
@@ -208,7 +356,7 @@ impl Caches {
     /// Whether lines that are accessed in turns stay in the first level, wherever they are: so many that one set has
     /// room for them.
     pub(crate) fn keeps(&self, lines: u64) -> bool {
-        !self.inclusive && lines <= self.l1d.ways as u64
+        !self.inclusive && lines <= self.l1d.lines.ways as u64
     }
 
     /// Misses of data in the first level.
@@ -242,14 +390,15 @@ impl Caches {
 
     /// Takes these as the counts of all levels that hold data ([`crate::addresses::EVENTS`]), in place of what was counted.
     pub fn count_data(&mut self, counts: &[f64]) {
-        let levels = std::iter::once(&mut self.l1d).chain(&mut self.shared);
+        let shared = self.shared.iter_mut().map(|l| &mut l.counts);
+        let levels = std::iter::once(&mut self.l1d.counts).chain(shared);
         for (level, counts) in levels.zip(counts.chunks(6)) {
             let hits = |of: &[f64]| Hits {
                 hits: of[0].round() as u64,
                 misses: of[1].round() as u64,
                 replacements: of[2].round() as u64,
             };
-            level.counts = LevelCounts {
+            *level = LevelCounts {
                 read: hits(&counts[..3]),
                 write: hits(&counts[3..]),
             };

@@ -6,16 +6,47 @@
 use crate::cache::LevelCounts;
 use crate::sample::Sample;
 use crate::statistics::Statistics;
+use analysis::{Class, Features, MachineFeatures, Score};
+use serde::{Deserialize, Serialize};
 
 /// The version of the list of features. It changes whenever a feature changes its meaning or its place.
 pub const FEATURE_VERSION: u32 = 1;
+
+/// What predictors see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureSet {
+    /// What the simulator counted (the paper's).
+    Counts,
+    /// The static score as well.
+    Score,
+    /// And all else that reading the code tells, such as cycles and instructions of each class.
+    Reading,
+}
+
+impl FeatureSet {
+    pub const ALL: [FeatureSet; 3] = [FeatureSet::Counts, FeatureSet::Score, FeatureSet::Reading];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            FeatureSet::Counts => "counts",
+            FeatureSet::Score => "score",
+            FeatureSet::Reading => "reading",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<FeatureSet> {
+        FeatureSet::ALL.into_iter().find(|s| s.name() == name)
+    }
+}
 
 /// Means over candidates of one group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Means {
     shares: Vec<f64>,
     instructions: f64,
-    static_score: f64,
+    read_shares: Vec<f64>,
+    read_totals: Vec<f64>,
 }
 
 /// 0 where the divisor is 0: nothing was accessed, or nobody of the window had such an event.
@@ -43,37 +74,78 @@ fn shares(of: &Statistics) -> Vec<f64> {
     all
 }
 
+/// What reading tells of each instruction: how many are of each class, spilled registers, cycles.
+fn read_shares(sample: &Sample) -> Vec<f64> {
+    let none = MachineFeatures::default();
+    let machine = sample.code.as_ref().and_then(|f| f.machine.as_ref());
+    let m = machine.unwrap_or(&none);
+    let class = |i| m.classes.get(i).copied().unwrap_or_default();
+    let counts = (0..Class::ALL.len()).map(class);
+    let counts = counts.chain([m.spills, m.repeated, m.alone]);
+    let instructions = sample.statistics.instructions;
+    counts.map(|n| ratio(n, instructions)).collect()
+}
+
+/// What reading tells of a whole call, the static score first.
+fn read_totals(sample: &Sample) -> Vec<f64> {
+    let none = Features::default();
+    let f = sample.code.as_ref().unwrap_or(&none);
+    let machine = |of: fn(&MachineFeatures) -> f64| f.machine.as_ref().map_or(0.0, of);
+    let cycles = [machine(|m| m.repeated), machine(|m| m.alone)];
+    let moved = [f.pages, f.page_visits, f.crowded, f.constants];
+    let mut all = vec![Score::USUAL.cycles(f), machine(|m| m.hot_bytes)];
+    all.extend(cycles.into_iter().chain(f.lines).chain(moved));
+    all
+}
+
+/// The mean of each column; nothing without rows.
+fn means(table: &[Vec<f64>]) -> Vec<f64> {
+    let columns = table.first().map_or(0, Vec::len);
+    let sum = |j: usize| table.iter().map(|row| row[j]).sum::<f64>();
+    (0..columns).map(|j| sum(j) / table.len() as f64).collect()
+}
+
+/// Each value's distance from its mean.
+fn distances<'a>(values: &'a [f64], means: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
+    values.iter().zip(means).map(|(v, m)| normalised(*v, *m))
+}
+
 impl Means {
     /// Means over these samples of a group, which must have caches of equally many levels.
     pub fn of(samples: &[&Sample]) -> Means {
-        let n = samples.len() as f64;
-        let table: Vec<Vec<f64>> = samples.iter().map(|s| shares(&s.statistics)).collect();
-        let columns = table.first().map_or(0, Vec::len);
-        let mean = |j: usize| table.iter().map(|row| row[j]).sum::<f64>() / n;
-        let over = |of: fn(&Sample) -> f64| ratio(samples.iter().map(|s| of(s)).sum(), n);
+        let over = |of: fn(&Sample) -> Vec<f64>| {
+            let table: Vec<Vec<f64>> = samples.iter().map(|s| of(s)).collect();
+            means(&table)
+        };
+        let total: f64 = samples.iter().map(|s| s.statistics.instructions).sum();
         Means {
-            shares: (0..columns).map(mean).collect(),
-            instructions: over(|s| s.statistics.instructions),
-            static_score: over(|s| s.static_score.unwrap_or_default()),
+            shares: over(|s| shares(&s.statistics)),
+            instructions: ratio(total, samples.len() as f64),
+            read_shares: over(read_shares),
+            read_totals: over(read_totals),
         }
     }
 
     /// The features of a sample: all shares, all shares normalised by the group, total instructions over their
-    /// mean, the same normalised, and the static score normalised, where asked for.
-    pub fn features(&self, sample: &Sample, static_score: bool) -> Vec<f64> {
+    /// mean, and the same normalised. The static score normalised. Of what else reading tells, totals normalised, shares,
+    /// and shares normalised.
+    pub fn features(&self, sample: &Sample, set: FeatureSet) -> Vec<f64> {
         let mut all = shares(&sample.statistics);
-        let pairs: Vec<f64> = all
-            .iter()
-            .zip(&self.shares)
-            .map(|(v, m)| normalised(*v, *m))
-            .collect();
-        all.extend(pairs);
+        let normal: Vec<f64> = distances(&all, &self.shares).collect();
+        all.extend(normal);
         let instructions = sample.statistics.instructions;
         all.push(ratio(instructions, self.instructions));
         all.push(normalised(instructions, self.instructions));
-        if static_score {
-            let score = sample.static_score.unwrap_or_default();
-            all.push(normalised(score, self.static_score));
+        let totals = read_totals(sample);
+        let mut totals = distances(&totals, &self.read_totals);
+        if set >= FeatureSet::Score {
+            all.extend(totals.next());
+        }
+        if set >= FeatureSet::Reading {
+            all.extend(totals);
+            let read = read_shares(sample);
+            all.extend(distances(&read, &self.read_shares));
+            all.extend(read);
         }
         all
     }
@@ -119,7 +191,10 @@ mod tests {
                 },
                 ..Statistics::default()
             },
-            static_score: Some(score),
+            code: Some(Features {
+                forks: score,
+                ..Features::default()
+            }),
             ..Sample::default()
         }
     }
@@ -128,10 +203,11 @@ mod tests {
     fn features_are_shares_and_distances_from_means() {
         let (a, b) = (sample(100.0, 20.0, 1, 3.0), sample(300.0, 120.0, 3, 5.0));
         let means = Means::of(&[&a, &b]);
-        let features = means.features(&a, true);
+        let features = means.features(&a, FeatureSet::Reading);
         // Three shares of instructions, two caches with reads and writes of three counts.
         let n = 3 + 2 * 2 * 3;
-        assert_eq!(features.len(), 2 * n + 2 + 1);
+        let (read, totals) = (read_shares(&a).len(), read_totals(&a).len());
+        assert_eq!(features.len(), 2 * n + 2 + 2 * read + totals);
         assert_eq!(features[0], 0.2);
         assert_eq!(features[3..6], [0.9, 0.1, 0.0]);
         let near =
@@ -143,8 +219,11 @@ mod tests {
         near(n + 5, 0.0);
         near(2 * n, 0.5);
         near(2 * n + 1, -0.5);
+        // The score's mean is 4 forks.
         near(2 * n + 2, -0.25);
-        assert_eq!(means.features(&a, false).len(), 2 * n + 2);
+        let of = |set| means.features(&a, set);
+        assert_eq!(of(FeatureSet::Counts), features[..2 * n + 2]);
+        assert_eq!(of(FeatureSet::Score), features[..2 * n + 3]);
     }
 
     #[test]

@@ -46,6 +46,13 @@ impl Frame {
         lines.map(|(line, uses)| (line * LINE as i64, *uses))
     }
 
+    /// How many lines lie between the first and the last line that a loop uses, both included.
+    pub(crate) fn span(&self) -> u64 {
+        let lines = || self.loops.values().flat_map(|l| l.keys().copied());
+        let span = lines().max().zip(lines().min());
+        span.map_or(0, |(last, first)| (last - first) as u64 + 1)
+    }
+
     /// How many lines loops use.
     pub(crate) fn len(&self) -> u64 {
         let lines: BTreeSet<i64> = self

@@ -25,7 +25,7 @@ pub use cpus::{Cpu, cpus};
 pub use emulator::{Emulator, EmulatorError, output, output_unless};
 pub use executable::{ExecutableError, PERIOD, Runner, contents, model_executable};
 pub use external::External;
-pub use features::{FEATURE_VERSION, Means, Window};
+pub use features::{FEATURE_VERSION, FeatureSet, Means, Window};
 pub use methods::{METHODS, Method, Regressor};
 pub use metrics::{Metrics, predicted_order};
 pub use own::{Kernel, simulate};

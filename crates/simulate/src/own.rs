@@ -38,8 +38,12 @@ pub fn simulate(
     one_in: Option<u32>,
 ) -> Result<Statistics, NotFollowed> {
     let counts = kernel.analysis.counts();
-    let addresses = Addresses::of(kernel.code, &made(kernel), &Frame::of(kernel))?;
-    let mut caches = Caches::new(setting);
+    let frame = Frame::of(kernel);
+    let addresses = Addresses::of(kernel.code, &made(kernel), &frame)?;
+    let code_lines = |bytes: u32| u64::from(bytes).div_ceil(LINE);
+    let functions = kernel.analysis.functions.iter();
+    let others = [functions.map(|f| code_lines(f.bytes)).sum(), frame.span()];
+    let mut caches = Caches::of_lines(setting, addresses.data_lines(), &others);
     fetches(kernel, setting, &mut caches);
     let sampled = match one_in {
         None => {
@@ -279,7 +283,9 @@ impl Runs {
             for (n, (block, found)) in report.graph.blocks.iter().zip(&report.blocks).enumerate() {
                 let within = report.graph.innermost(n).and_then(|l| report.ids[l]);
                 for i in &function.instructions[block.instructions.clone()] {
-                    if matches!(Class::of(i), Class::Prefetch) {
+                    // What a class is costs more than all else here.
+                    let accesses = i.loads || i.stores;
+                    if !accesses || matches!(Class::of(i), Class::Prefetch) {
                         continue;
                     }
                     match (i.of_access, within) {

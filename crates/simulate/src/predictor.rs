@@ -2,7 +2,7 @@
 //!
 //! Owns training, scoring and the file of a predictor. The learners are in `methods`.
 
-use crate::features::{FEATURE_VERSION, Means, Window, normalised};
+use crate::features::{FEATURE_VERSION, FeatureSet, Means, Window, normalised};
 use crate::methods::{Method, Regressor, Table};
 use crate::metrics::Metrics;
 use crate::sample::Sample;
@@ -22,8 +22,8 @@ const FORM: u32 = 1;
 #[derive(Clone, Copy)]
 pub struct TrainOptions {
     pub method: &'static Method,
-    /// Also learn from the static score.
-    pub static_score: bool,
+    /// What it learns from.
+    pub features: FeatureSet,
     /// The share of each group by which parameters are chosen, in 0..1.
     pub validation: f64,
     pub seed: u64,
@@ -40,7 +40,7 @@ pub struct About {
     pub kind: String,
     pub method: String,
     pub feature_version: u32,
-    pub static_score: bool,
+    pub features: FeatureSet,
     /// Levels of cache behind the first one.
     pub shared_levels: usize,
     /// Timed samples that it learned from.
@@ -81,8 +81,8 @@ pub enum PredictorError {
         found: String,
         expected: String,
     },
-    /// A sample of this group lacks the static score that was asked for.
-    NoStaticScore {
+    /// Of a sample of this group nobody said what reading its code tells.
+    Unread {
         group: String,
     },
     Learner(Unfit),
@@ -126,9 +126,9 @@ impl fmt::Display for PredictorError {
                 found,
                 expected,
             } => write!(f, "a sample has the {what} {found} instead of {expected}"),
-            PredictorError::NoStaticScore { group } => write!(
+            PredictorError::Unread { group } => write!(
                 f,
-                "a sample of group {group} has no static score, which the features need"
+                "a sample of group {group} does not say what reading its code tells, which the predictor needs; collect it again"
             ),
             PredictorError::Learner(error) => write!(f, "cannot learn from the samples: {error}"),
             PredictorError::File { path, error } => write!(f, "{}: {error}", path.display()),
@@ -180,7 +180,7 @@ impl Predictor {
             kind: first.kind.clone(),
             method: options.method.name.into(),
             feature_version: FEATURE_VERSION,
-            static_score: options.static_score,
+            features: options.features,
             shared_levels: first.statistics.shared.len(),
             samples: samples.len(),
             parameters: BTreeMap::new(),
@@ -236,7 +236,7 @@ impl Predictor {
     /// [`Window::Dynamic`] earlier samples get new scores, and only scores of one call can be compared.
     ///
     /// # Errors
-    /// If a sample is of another processor, type of kernel or set of caches, or lacks a static score that is needed.
+    /// If a sample is of another processor, type of kernel or set of caches, or lacks what reading tells and the predictor needs.
     pub fn score(&self, seen: &[&Sample], window: Window) -> Result<Vec<f64>, PredictorError> {
         self.about.check(seen)?;
         self.score_against(seen, &window.means(seen))
@@ -252,7 +252,7 @@ impl Predictor {
         means: &Means,
     ) -> Result<Vec<f64>, PredictorError> {
         self.about.check(samples)?;
-        let features = |s: &&Sample| means.features(s, self.about.static_score);
+        let features = |s: &&Sample| means.features(s, self.about.features);
         let scores = samples.iter().map(|s| self.learner.predict(&features(s)));
         Ok(scores.collect())
     }
@@ -343,9 +343,9 @@ impl About {
             }
             let found = s.statistics.shared.len().to_string();
             differ("number of caches behind the first", &found, &levels)?;
-            if self.static_score && s.static_score.is_none() {
+            if self.features > FeatureSet::Counts && s.code.is_none() {
                 let group = s.group.clone();
-                return Err(PredictorError::NoStaticScore { group });
+                return Err(PredictorError::Unread { group });
             }
         }
         Ok(())
@@ -364,7 +364,7 @@ impl About {
         Ok(Table {
             rows: samples
                 .iter()
-                .map(|s| means.features(s, self.static_score))
+                .map(|s| means.features(s, self.features))
                 .collect(),
             labels: times.iter().map(|t| normalised(*t, mean)).collect(),
         })

@@ -4,6 +4,7 @@
 //! loses one line: remove it, and the others are read.
 
 use crate::statistics::Statistics;
+use analysis::{Features, Score};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,12 +27,15 @@ pub struct Sample {
     /// The schedule, as text.
     pub trace: String,
     pub statistics: Statistics,
-    /// Cycles of the static score.
+    /// What reading its loops and machine code tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub static_score: Option<f64>,
-    /// The median of the measured times.
+    pub code: Option<Features>,
+    /// The measured time: the least, where it was measured in several rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_ns: Option<f64>,
+    /// The time of each round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds_ns: Vec<f64>,
     /// What reading its code and simulating it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulation_ns: Option<f64>,
@@ -70,6 +74,11 @@ impl fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl Sample {
+    /// Cycles of the static score; none where the code was not read.
+    pub fn static_score(&self) -> Option<f64> {
+        self.code.as_ref().map(|f| Score::USUAL.cycles(f))
+    }
+
     /// Writes the sample as one line.
     ///
     /// # Errors

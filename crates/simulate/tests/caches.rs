@@ -54,6 +54,33 @@ fn accesses() -> impl Strategy<Value = Vec<(u64, u64, u8)>> {
 
 proptest! {
     #[test]
+    fn levels_with_room_for_all_lines_count_the_same(
+        levels in prop::collection::vec(geometry(), 2..5),
+        inclusive: bool,
+        (data, code) in (1..24_u64, 1..4_u64),
+        accesses in accesses(),
+    ) {
+        let setting = CacheSetting {
+            l1d: levels[0],
+            l1i: levels[1],
+            shared: levels[2..].to_vec(),
+            inclusive,
+        };
+        let mut caches = [Caches::new(&setting), Caches::of_lines(&setting, data, &[code])];
+        for (address, _, kind) in accesses {
+            let access = [Access::Read, Access::Write, Access::Fetch][usize::from(kind)];
+            let line = match access {
+                Access::Fetch => (1 << 40) + address % code,
+                Access::Read | Access::Write => address % data,
+            };
+            caches.iter_mut().for_each(|c| c.line(line, access));
+        }
+        let [sets, of_lines] = caches;
+        prop_assert_eq!(sets.first(), of_lines.first());
+        prop_assert_eq!(sets.shared(), of_lines.shared());
+    }
+
+    #[test]
     fn counts_are_those_of_a_plain_model(
         levels in prop::collection::vec(geometry(), 2..5),
         inclusive: bool,

@@ -1,10 +1,11 @@
 //! Predictors: what they learn from samples that a formula made, their files, and what they refuse.
 
+use analysis::Features;
 use proptest::prelude::{Strategy, any, proptest};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use simulate::{
-    Hits, LevelCounts, METHODS, Means, Method, Metrics, Predictor, Sample, Statistics,
+    FeatureSet, Hits, LevelCounts, METHODS, Means, Method, Metrics, Predictor, Sample, Statistics,
     TrainOptions, Window,
 };
 
@@ -39,7 +40,10 @@ fn sample(group: &str, scale: f64, rng: &mut Pcg64Mcg) -> Sample {
         kind: "conv2d".into(),
         cpu: "cortex-a72".into(),
         statistics,
-        static_score: Some(instructions * 0.4),
+        code: Some(Features {
+            forks: instructions * 0.4,
+            ..Features::default()
+        }),
         time_ns: Some(0.5 * instructions + 6.0 * misses + 40.0 * far),
         proposed: "random".into(),
         ..Sample::default()
@@ -57,7 +61,7 @@ fn samples(groups: &[(&str, f64)], each: usize, seed: u64) -> Vec<Sample> {
 fn options(method: &str) -> TrainOptions {
     TrainOptions {
         method: Method::named(method).unwrap(),
-        static_score: false,
+        features: FeatureSet::Counts,
         validation: 0.2,
         seed: 1,
     }
@@ -163,12 +167,15 @@ fn samples_that_do_not_fit_are_refused() {
         other.contains("group b has samples without a measured time"),
         "{other}"
     );
-    let with_score = TrainOptions {
-        static_score: true,
+    let with_reading = TrainOptions {
+        features: FeatureSet::Reading,
         ..linear
     };
-    let other = said(&|s| s.static_score = None, with_score);
-    assert!(other.contains("no static score"), "{other}");
+    let other = said(&|s| s.code = None, with_reading);
+    assert!(
+        other.contains("does not say what reading its code tells"),
+        "{other}"
+    );
     let none = Predictor::train(&[], linear).err().unwrap();
     assert_eq!(none.to_string(), "there are no samples");
 }
@@ -180,14 +187,14 @@ fn the_static_score_is_a_feature_where_asked_for() {
     let same = all[0].statistics.clone();
     for s in &mut all {
         s.statistics = same.clone();
-        s.time_ns = s.static_score;
+        s.time_ns = s.static_score();
     }
     let refs: Vec<&Sample> = all.iter().collect();
-    let with_score = TrainOptions {
-        static_score: true,
+    let with_reading = TrainOptions {
+        features: FeatureSet::Reading,
         ..options("linear")
     };
-    let predictor = Predictor::train(&refs, with_score).unwrap();
+    let predictor = Predictor::train(&refs, with_reading).unwrap();
     let of = metrics(&predictor, &all, Window::Dynamic);
     assert_eq!((of.e_top1, of.q_low, of.q_high), (0.0, 0.0, 0.0));
 }
@@ -225,7 +232,7 @@ proptest! {
         let seen: Vec<&Sample> = all.iter().collect();
         let means = Means::of(&seen);
         for s in &seen {
-            assert!(means.features(s, true).iter().all(|v| v.is_finite()));
+            assert!(means.features(s, FeatureSet::Reading).iter().all(|v| v.is_finite()));
         }
     }
 }

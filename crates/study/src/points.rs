@@ -41,6 +41,8 @@ pub struct PointOptions {
     pub known: BTreeMap<String, Vec<Candidate>>,
     /// Whether they are timed, for which the target has to run here.
     pub timed: bool,
+    /// How often each is timed. A round times all of them, and the next one begins with the first again.
+    pub rounds: usize,
     /// Largest relative error (L2) of a kernel's outputs.
     pub tolerance: f64,
     /// Time that a kernel may take to be measured.
@@ -72,7 +74,11 @@ pub struct MeasuredPoint {
     /// What reading and simulating it took.
     #[serde(skip)]
     pub read_ns: u64,
+    /// The least of the rounds: other programs only add time.
     pub ns: Option<u64>,
+    /// The time of each round.
+    #[serde(skip)]
+    pub rounds_ns: Vec<u64>,
     /// How it failed ([`Outcome::label`]), if it did.
     pub failed: Option<&'static str>,
 }
@@ -228,7 +234,7 @@ impl Points<'_> {
         let field = Field::draw(task, self.target, &host, draw, builders)?;
         let times = match self.options.timed {
             true => self.times(&field)?,
-            false => vec![(None, None); field.built.len()],
+            false => vec![Times::default(); field.built.len()],
         };
         let analytic = Analytic(Subject {
             program: &task.program,
@@ -240,7 +246,7 @@ impl Points<'_> {
             let cost = analytic.predict(&[Asked { point, read: None }]).pop()?;
             cost.ok()
         };
-        let point = |(i, (ns, failed)): (usize, (Option<u64>, Option<&'static str>))| {
+        let point = |(i, times): (usize, Times)| {
             let drawn = &field.drawn[i];
             let (read, kernel) = (field.built[i].read.clone(), &field.built[i].kernel);
             let (features, statistics) = match read {
@@ -263,8 +269,9 @@ impl Points<'_> {
                 trace: kernel.schedule.clone(),
                 kernel: kernel.clone(),
                 read_ns: field.built[i].read_ns,
-                ns,
-                failed,
+                ns: times.ns.iter().copied().min(),
+                rounds_ns: times.ns,
+                failed: times.failed,
             }
         };
         let default = Some(field.space.default_point());
@@ -279,8 +286,8 @@ impl Points<'_> {
         })
     }
 
-    /// The median of every candidate, or how it failed; one at a time.
-    fn times(&self, field: &Field) -> Result<Vec<(Option<u64>, Option<&'static str>)>> {
+    /// The times of every candidate, or how it failed; one at a time.
+    fn times(&self, field: &Field) -> Result<Vec<Times>> {
         let o = self.options;
         let mut protocol = Protocol::new(self.target.threads(), self.target.llc_bytes());
         protocol.tolerance = o.tolerance;
@@ -295,12 +302,31 @@ impl Points<'_> {
             overlap: false,
         };
         let measurer = o.measure.measurer(o.limit);
-        let mut state = TaskState::new(&measurer.constants, o.seed);
         let count = batch.kernels.len();
-        let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
-        let outcomes = done.outcomes.iter();
-        let one = |o: &Outcome| (o.median_ns(), failure(o));
-        Ok(outcomes.map(|m| one(&m.outcome)).collect())
+        let mut all = vec![Times::default(); count];
+        for _ in 0..o.rounds {
+            let mut state = TaskState::new(&measurer.constants, o.seed);
+            let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
+            for (times, m) in all.iter_mut().zip(&done.outcomes) {
+                times.add(&m.outcome);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What became of a candidate in all rounds.
+#[derive(Clone, Default)]
+struct Times {
+    /// The median of each round in which it did not fail.
+    ns: Vec<u64>,
+    failed: Option<&'static str>,
+}
+
+impl Times {
+    fn add(&mut self, outcome: &Outcome) {
+        self.ns.extend(outcome.median_ns());
+        self.failed = self.failed.or(failure(outcome));
     }
 }
 
@@ -325,6 +351,7 @@ mod tests {
             read_ns: 0,
             known: false,
             ns: *ns,
+            rounds_ns: ns.iter().copied().collect(),
             failed: None,
         };
         MeasuredTask {

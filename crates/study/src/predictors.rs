@@ -7,8 +7,8 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use simulate::{
-    Means, Method, Metrics, Predictor, PredictorError, Sample, TrainOptions, Window, by_group,
-    timed_once,
+    FeatureSet, Means, Method, Metrics, Predictor, PredictorError, Sample, TrainOptions, Window,
+    by_group, timed_once,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,12 +21,18 @@ const TEST: usize = 5;
 /// Samples of a group, at least.
 pub const LEAST: usize = 10;
 
+/// The order by the static score alone.
+pub const STATIC_SCORE: &str = "static score";
+/// The order by the times of the last round, judged by the least times of the rounds before. What it misses is noise of the
+/// times, which no predictor can know.
+pub const TIMED_AGAIN: &str = "timed again";
+
 /// How predictors are compared.
 #[derive(Clone)]
 pub struct Options {
     pub methods: Vec<&'static Method>,
-    /// Also learn from the static score.
-    pub static_score: bool,
+    /// What predictors learn from.
+    pub features: FeatureSet,
     /// Random splits.
     pub splits: u64,
     /// Also judge under means of a window: a static one of so many samples, and a dynamic one.
@@ -64,7 +70,7 @@ pub struct Case {
     pub cpu: String,
     pub kind: String,
     pub group: String,
-    /// A method's name, or `static score` for the order by this score alone.
+    /// A method's name, [`STATIC_SCORE`] or [`TIMED_AGAIN`].
     pub method: String,
     /// Whether the predictor learned from other samples of the group.
     pub included: bool,
@@ -253,7 +259,7 @@ fn of_predictor(groups: &Groups<'_>, options: &Options) -> Result<Vec<Figures>, 
     done.sort_by_key(|(i, _)| *i);
     let mut all: Vec<Judged> = Vec::new();
     for split in 0..options.splits {
-        all.extend(of_static_score(groups, options, split));
+        all.extend(of_orders(groups, options, split));
     }
     for (_, judged) in done {
         all.extend(judged?);
@@ -311,7 +317,7 @@ fn of_split(
     let splits = divided(groups, options, split);
     let train = TrainOptions {
         method,
-        static_score: options.static_score,
+        features: options.features,
         validation: 0.2,
         seed: options.seed ^ split,
     };
@@ -338,49 +344,63 @@ fn of_split(
             }
             for (means_of, means) in windows {
                 let scores = predictor.score_against(test, &means)?;
-                judged.extend(judge(test, &scores, method.name, *included, means_of));
+                let case = Case::of(test, method.name, *included, means_of);
+                judged.extend(judge(case, &times(test), &scores));
             }
         }
     }
     Ok(judged)
 }
 
-/// The order by the static score alone, where all samples of a group have one.
-fn of_static_score(groups: &Groups<'_>, options: &Options, split: u64) -> Vec<Judged> {
+/// Orders for which nothing is learned, where all samples of a group have what they are made of.
+fn of_orders(groups: &Groups<'_>, options: &Options, split: u64) -> Vec<Judged> {
     let splits = divided(groups, options, split);
     let judged = splits.iter().filter(|(name, _)| options.judges(name));
-    let of = judged.filter_map(|(_, s)| {
-        let test = &s.all[..s.test];
-        let scores: Option<Vec<f64>> = test.iter().map(|s| s.static_score).collect();
-        judge(test, &scores?, "static score", true, MeansOf::Group)
+    let of = judged.flat_map(|(_, split)| {
+        let test = &split.all[..split.test];
+        let case = |method| Case::of(test, method, true, MeansOf::Group);
+        let scores: Option<Vec<f64>> = test.iter().map(|s| s.static_score()).collect();
+        let by_score = scores.and_then(|s| judge(case(STATIC_SCORE), &times(test), &s));
+        let rounds: Option<Vec<(f64, f64)>> = test.iter().map(|s| last_round(s)).collect();
+        let (before, last): (Vec<f64>, Vec<f64>) = rounds.unwrap_or_default().into_iter().unzip();
+        [by_score, judge(case(TIMED_AGAIN), &before, &last)]
     });
-    of.collect()
+    of.flatten().collect()
 }
 
-fn judge(
-    test: &[&Sample],
-    scores: &[f64],
-    method: &str,
-    included: bool,
-    means: MeansOf,
-) -> Option<Judged> {
-    let first = test.first()?;
-    let times: Vec<f64> = test.iter().filter_map(|s| s.time_ns).collect();
-    let case = Case {
-        cpu: first.cpu.clone(),
-        kind: first.kind.clone(),
-        group: first.group.clone(),
-        method: method.into(),
-        included,
-        means,
-    };
-    let order = simulate::predicted_order(&times, scores)?;
-    Some((case, Metrics::of(&times, scores)?, order))
+/// The least time of all rounds but the last, and the last. `None` where there was one round only.
+fn last_round(sample: &Sample) -> Option<(f64, f64)> {
+    let (last, before) = sample.rounds_ns.split_last()?;
+    Some((before.iter().copied().reduce(f64::min)?, *last))
+}
+
+fn times(test: &[&Sample]) -> Vec<f64> {
+    test.iter().filter_map(|s| s.time_ns).collect()
+}
+
+impl Case {
+    fn of(test: &[&Sample], method: &str, included: bool, means: MeansOf) -> Case {
+        let text = |get: fn(&Sample) -> &str| test.first().map_or(String::new(), |s| get(s).into());
+        Case {
+            cpu: text(|s| &s.cpu),
+            kind: text(|s| &s.kind),
+            group: text(|s| &s.group),
+            method: method.into(),
+            included,
+            means,
+        }
+    }
+}
+
+fn judge(case: Case, times: &[f64], scores: &[f64]) -> Option<Judged> {
+    let order = simulate::predicted_order(times, scores)?;
+    Some((case, Metrics::of(times, scores)?, order))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use analysis::Features;
     use simulate::Statistics;
 
     /// Candidates whose time grows with their instructions and with their share of loads.
@@ -400,7 +420,10 @@ mod tests {
                         loads,
                         ..Statistics::default()
                     },
-                    static_score: Some(instructions),
+                    code: Some(Features {
+                        forks: instructions,
+                        ..Features::default()
+                    }),
                     time_ns: Some(instructions + 2.0 * loads),
                     ..Sample::default()
                 });
@@ -415,7 +438,7 @@ mod tests {
                 .into_iter()
                 .filter_map(Method::named)
                 .collect(),
-            static_score: false,
+            features: FeatureSet::Counts,
             splits: 3,
             window: None,
             leave_out: None,
@@ -472,6 +495,33 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(said.contains("known groups: a, b"), "{said}");
+    }
+
+    #[test]
+    fn a_second_round_says_how_far_noise_moves_the_order() {
+        let mut all = samples(&["a"], 50);
+        let mut o = options();
+        o.methods.clear();
+        let again = |all: &[Sample], o: &Options| {
+            let figures = compare(all, o).unwrap();
+            let found = figures.into_iter().find(|f| f.case.method == TIMED_AGAIN);
+            found.map(|f| f.median)
+        };
+        assert_eq!(again(&all, &o), None);
+        for s in &mut all {
+            let time = s.time_ns.unwrap();
+            s.rounds_ns = vec![time, time * 2.0, time * 3.0];
+        }
+        let quiet = again(&all, &o).unwrap();
+        assert_eq!((quiet.e_top1, quiet.r_top1), (0.0, 10.0));
+        // The last round has the opposite order, so the fastest of ten comes last.
+        for s in &mut all {
+            s.rounds_ns[2] = 1e9 - s.rounds_ns[2];
+        }
+        assert_eq!(again(&all, &o).unwrap().r_top1, 100.0);
+        // One sample of one round, which is in no order.
+        all.iter_mut().for_each(|s| s.rounds_ns.truncate(1));
+        assert_eq!(again(&all, &o), None);
     }
 
     #[test]

@@ -378,8 +378,7 @@ impl Simulator {
             cpu: self.name.clone(),
             target: self.target.clone(),
             statistics: statistics.clone()?,
-            // By the rates of the samples that predictors learn from.
-            static_score: Some(Score::USUAL.cycles(&read.features)),
+            code: Some(read.features.clone()),
             ..Sample::default()
         })
     }
@@ -394,7 +393,7 @@ impl Seen {
     ) -> std::result::Result<f64, PredictorError> {
         let (means, cycles) = self.means.get_or_init(|| {
             let seen: Vec<&Sample> = self.samples.iter().collect();
-            let cycles = seen.iter().filter_map(|s| s.static_score).sum::<f64>();
+            let cycles = seen.iter().filter_map(|s| s.static_score()).sum::<f64>();
             (Means::of(&seen), cycles / seen.len() as f64)
         });
         let score = predictor.score_against(&[sample], means)?;

@@ -29,6 +29,8 @@ impl Held {
     /// The element of this number. There is none outside, so nothing needs what is said of it.
     pub(super) fn at(&self, element: i64) -> i64 {
         match (0..self.elements).contains(&element) {
+            // A division by a constant is none.
+            true if self.values.len() == PERIOD => self.values[element as usize % PERIOD],
             true => self.values[element as usize % self.values.len()],
             false => 0,
         }

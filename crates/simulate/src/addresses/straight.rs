@@ -24,12 +24,19 @@ pub(super) struct Straight {
 struct Row {
     sum: usize,
     constant: i64,
-    /// What is no sum, and stays while the loop runs.
-    parts: Vec<(Part, i64)>,
     /// By how much an iteration changes the address.
     step: i64,
     bytes: u64,
     access: Access,
+    /// Of most rows nothing, and those are fast to look through.
+    special: Option<Box<Special>>,
+}
+
+/// When an access is made, and what else its address is made of.
+#[derive(Debug, Default)]
+struct Special {
+    /// What is no sum, and stays while the loop runs.
+    parts: Vec<(Part, i64)>,
     /// Which guards must hold, or must not.
     guards: Vec<(usize, bool)>,
     /// Only in the first iteration.
@@ -131,7 +138,7 @@ impl Straight {
             let (a, b) = within(state.sums[g.sum], *step, g, extent);
             scratch.cuts.extend([a, b]);
         }
-        for r in &self.rows {
+        for r in self.rows.iter().filter_map(|r| r.special.as_ref()) {
             if r.first {
                 scratch.cuts.push(1.min(extent));
             }
@@ -167,25 +174,50 @@ impl Straight {
 
 impl Row {
     /// From this iteration on.
+    #[inline]
     fn at(&self, n: i64, state: &State<'_>, holds: &[bool]) -> Option<Step> {
+        let step = Step {
+            at: state.sums[self.sum] + self.constant + self.step * n,
+            by: self.step,
+            bytes: self.bytes,
+            access: self.access,
+        };
+        match &self.special {
+            None => Some(step),
+            Some(special) => special.at(step, n, state, holds),
+        }
+    }
+
+    fn special(&mut self) -> &mut Special {
+        self.special
+            .get_or_insert_with(|| Box::new(Special::default()))
+    }
+}
+
+impl Special {
+    fn is_needed(&self) -> bool {
+        let lists = [
+            self.parts.len(),
+            self.guards.len(),
+            self.only_at_first.len(),
+        ];
+        lists != [0; 3] || self.first || self.mask.is_some()
+    }
+
+    /// The step of a row, with what this adds.
+    fn at(&self, mut step: Step, n: i64, state: &State<'_>, holds: &[bool]) -> Option<Step> {
         if (self.first && n > 0)
             || self.guards.iter().any(|(g, is)| holds[*g] != *is)
             || self.only_at_first.iter().any(|v| state.vars[*v] != 0)
         {
             return None;
         }
-        let mut step = Step {
-            at: state.sums[self.sum] + self.constant + self.step * n,
-            by: self.step,
-            bytes: self.bytes,
-            access: self.access,
-        };
         for (part, k) in &self.parts {
             step.at = step.at.wrapping_add(part.at(state).wrapping_mul(*k));
         }
         if let Some(mask) = &self.mask {
             let (first, end) = mask.lanes(n, state);
-            step.at += first * self.bytes as i64;
+            step.at += first * step.bytes as i64;
             step.bytes *= (end - first) as u64;
         }
         (step.bytes > 0).then_some(step)
@@ -262,20 +294,24 @@ fn make(steps: &mut [Step], mut iterations: i64, caches: &mut Caches) {
 }
 
 impl Step {
+    #[inline]
     fn lines_at(&self, at: i64) -> u64 {
         let end = at as u64 + self.bytes.max(1) - 1;
         end / LINE - at as u64 / LINE + 1
     }
 
+    #[inline]
     fn lines(&self) -> u64 {
         self.lines_at(self.at)
     }
 
+    #[inline]
     fn lines_before(&self) -> u64 {
         self.lines_at(self.at - self.by)
     }
 
     /// Iterations, this one included, that access the same lines.
+    #[inline]
     fn on_its_lines(&self) -> i64 {
         let line = LINE as i64;
         let (first, last) = (self.at, self.at + self.bytes.max(1) as i64 - 1);
@@ -388,17 +424,20 @@ impl Lister<'_> {
         let others = first
             .iter()
             .filter(|v| **v != self.var && written_out(v).is_none());
-        (!never).then(|| Row {
-            sum: at.sum,
-            constant: at.constant + self.added(at.sum),
+        let special = Special {
             parts: at.parts.clone(),
-            step: self.sums.step(at.sum, self.var),
-            bytes,
-            access,
             guards: self.around.clone(),
             first: first.contains(&self.var),
             only_at_first: others.copied().collect(),
             mask: None,
+        };
+        (!never).then(|| Row {
+            sum: at.sum,
+            constant: at.constant + self.added(at.sum),
+            step: self.sums.step(at.sum, self.var),
+            bytes,
+            access,
+            special: special.is_needed().then(|| Box::new(special)),
         })
     }
 
@@ -436,7 +475,7 @@ impl Lister<'_> {
                 step: self.sums.step(r.range.sum, self.var),
                 lane: r.lane,
             };
-            row.mask = Some(Mask {
+            row.special().mask = Some(Mask {
                 lanes: l.lanes,
                 ranges: ranges.iter().map(of_loop).collect(),
             });

@@ -305,6 +305,10 @@ impl Condition {
         }
     }
 
+    pub(super) fn always_holds(&self) -> bool {
+        self.ranges.is_empty() && self.others.is_empty()
+    }
+
     pub(super) fn holds(&self, state: &State<'_>) -> bool {
         let within = |r: &Range| (r.lo..=r.hi).contains(&state.sums[r.sum]);
         self.ranges.iter().all(within) && self.others.iter().all(|(p, b)| (p.at(state) != 0) == *b)

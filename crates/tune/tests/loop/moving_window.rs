@@ -5,7 +5,7 @@ use crate::setting::{Setting, Wanted, options, search, wanted};
 use analysis::{Features, Score};
 use build::Read;
 use search::Point;
-use simulate::{Method, Predictor, Sample, Statistics, TrainOptions, Window};
+use simulate::{FeatureSet, Method, Predictor, Sample, Statistics, TrainOptions, Window};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn predictor() -> Predictor {
             cpu: CPU.into(),
             group: format!("{}", i % 2),
             time_ns: Some(statistics.instructions + 40.0 * statistics.loads),
-            static_score: Some(Score::USUAL.cycles(&read.features)),
+            code: Some(read.features),
             statistics,
             ..Sample::default()
         }
@@ -55,7 +55,7 @@ fn predictor() -> Predictor {
     let samples: Vec<Sample> = (1..80).map(sample).collect();
     let options = TrainOptions {
         method: Method::named("linear").unwrap(),
-        static_score: true,
+        features: FeatureSet::Score,
         validation: 0.2,
         seed: 1,
     };

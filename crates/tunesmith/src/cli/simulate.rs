@@ -7,8 +7,8 @@ use super::table::Table;
 use ir::{Isa, Target};
 use serde_json::json;
 use simulate::{
-    Emulator, EmulatorError, Method, Metrics, Plugin, Predictor, PredictorError, SHIPPED, Sample,
-    Shipped, TrainOptions, by_group, timed_once,
+    Emulator, EmulatorError, FeatureSet, Method, Metrics, Plugin, Predictor, PredictorError,
+    SHIPPED, Sample, Shipped, TrainOptions, by_group, timed_once,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -64,9 +64,10 @@ struct TrainArgs {
     /// What learns
     #[arg(long, default_value = "log-trees", value_parser = simulate::METHODS.map(|m| m.name))]
     method: String,
-    /// Learn from counts alone, without the static score
-    #[arg(long)]
-    counts: bool,
+    /// What it learns from. counts: what the simulator counted; score: the static score as well; reading: and all
+    /// else that reading the code tells, such as cycles and instructions of each class
+    #[arg(long, value_parser = FeatureSet::ALL.map(FeatureSet::name), default_value = FeatureSet::Reading.name())]
+    features: String,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// File of the predictor, for `tune --evaluate simulate --predictor`
@@ -125,7 +126,7 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     chosen.retain(|s| groups[&*s.group] > 1);
     let options = TrainOptions {
         method: Method::named(&a.method).expect("the command line knows the names"),
-        static_score: !a.counts,
+        features: FeatureSet::named(&a.features).expect("the command line knows the names"),
         seed: a.seed,
         validation: 0.2,
     };

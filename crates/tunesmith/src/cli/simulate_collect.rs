@@ -22,7 +22,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::slice::from_ref;
 use std::time::Duration;
-use store::STATIC;
 use study::{MeasuredPoint, MeasuredTask, PointOptions, Points, Workload};
 use tune::known::Requirements;
 use tune::scorer::Simulator;
@@ -55,6 +54,9 @@ pub struct CollectArgs {
     /// Time that a kernel may take to be measured on this machine [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     limit: Option<Duration>,
+    /// How often this machine times each candidate: all of them in turn, then all again. The least time counts [default: 3]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
+    rounds: Option<usize>,
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -71,6 +73,9 @@ const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
 
 /// Time of a kernel where `--limit` says nothing.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Rounds where `--rounds` says nothing.
+const ROUNDS: usize = 3;
 
 /// What samples are made with.
 struct Collecting<'a> {
@@ -91,8 +96,12 @@ pub fn collect(a: &CollectArgs) -> Result<ExitCode> {
         None => host.machine.target(1),
     };
     let timed = !a.no_time && !a.board.is_given() && check_runs_here(&target).is_ok();
-    if a.limit.is_some() && !timed {
-        let why = "--limit has no effect here: no kernel is timed on this machine";
+    let of_timing = [
+        ("--limit", a.limit.is_some()),
+        ("--rounds", a.rounds.is_some()),
+    ];
+    if let Some((flag, _)) = of_timing.iter().find(|(_, given)| *given && !timed) {
+        let why = format!("{flag} has no effect here: no kernel is timed on this machine");
         return Err(Error::new(why).help("leave it out; --board-limit is for kernels on a board"));
     }
     let cpu = a.cpu.as_deref();
@@ -172,6 +181,7 @@ impl Collecting<'_> {
             strategy,
             known: BTreeMap::new(),
             timed: self.timed,
+            rounds: self.args.rounds.unwrap_or(ROUNDS),
             tolerance: Requirements::of_knobs().tolerance,
             limit: self.args.limit.unwrap_or(LIMIT),
             measure: ALONE,
@@ -242,8 +252,9 @@ fn sample(
         sketch: p.sketch.clone(),
         trace: p.trace.clone(),
         statistics: counted(p)?.clone(),
-        static_score: p.predicted.get(STATIC).copied(),
+        code: p.features.clone(),
         time_ns: p.ns.map(|ns| ns as f64),
+        rounds_ns: p.rounds_ns.iter().map(|ns| *ns as f64).collect(),
         simulation_ns: Some(p.read_ns as f64),
         proposed: proposed.into(),
     })

@@ -16,7 +16,7 @@ fn samples() -> String {
             let nothing = r#"{"hits":0,"misses":0,"replacements":0}"#;
             writeln!(
                 lines,
-                r#"{{"group":"{group}","kind":"conv2d","cpu":"cortex-a72","sketch":"s","trace":"{i}","statistics":{{"simulator":"formula","instructions":{instructions},"loads":{hits},"stores":0,"branches":9,"l1d":{{"read":{{"hits":{hits},"misses":{misses},"replacements":0}},"write":{nothing}}},"l1i":{{"read":{nothing},"write":{nothing}}},"shared":[]}},"static_score":{instructions},"time_ns":{time},"proposed":"random"}}"#
+                r#"{{"group":"{group}","kind":"conv2d","cpu":"cortex-a72","sketch":"s","trace":"{i}","statistics":{{"simulator":"formula","instructions":{instructions},"loads":{hits},"stores":0,"branches":9,"l1d":{{"read":{{"hits":{hits},"misses":{misses},"replacements":0}},"write":{nothing}}},"l1i":{{"read":{nothing},"write":{nothing}}},"shared":[]}},"code":{{"lines":[0,0,0],"pages":0,"forks":{instructions},"machine":null}},"time_ns":{time},"proposed":"random"}}"#
             )
             .unwrap();
         }
@@ -38,7 +38,7 @@ fn predictors_are_compared_on_samples() {
         "--splits",
         "2",
     ];
-    let said = p.ok(&[&ask[..], &["--features", "static", "--plot", "orders.svg"]].concat());
+    let said = p.ok(&[&ask[..], &["--features", "reading", "--plot", "orders.svg"]].concat());
     for part in [
         "conv2d on cortex-a72",
         "linear",

@@ -185,6 +185,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
         limit: a.limit,
         strategy: "random",
         timed: true,
+        rounds: 1,
         measure: ALONE,
         read,
     };

@@ -4,18 +4,20 @@ use crate::cli::output::{Output, PICTURE};
 use crate::cli::parse::{parse_count, parse_duration};
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
-use ::simulate::{METHODS, Method, Metrics, Sample};
+use ::simulate::{FeatureSet, METHODS, Method, Metrics, Sample};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 use study::plots::predicted_orders;
-use study::predictors::{BoardTiming, Figures, Options, Parallel, compare, parallel};
+use study::predictors::{
+    BoardTiming, Figures, Options, Parallel, STATIC_SCORE, TIMED_AGAIN, compare, parallel,
+};
 use tune::{Error, Result};
 
 /// How well predictors of scores order samples that were simulated and timed
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study simulate samples.jsonl --plot orders.svg\n  tunesmith study simulate samples.jsonl --leave-out 'conv2d(1,28,28,256)' --predictors gaussian-process\n  tunesmith study simulate samples.jsonl --features static --window 64 --json"
+    after_help = "Examples:\n  tunesmith study simulate samples.jsonl --plot orders.svg\n  tunesmith study simulate samples.jsonl --leave-out 'conv2d(1,28,28,256)' --predictors gaussian-process\n  tunesmith study simulate samples.jsonl --features reading --window 64 --json"
 )]
 pub struct Args {
     /// Files of samples, one JSON object a line
@@ -25,8 +27,9 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = METHODS.map(|m| m.name),
         default_values = METHODS.map(|m| m.name))]
     predictors: Vec<String>,
-    /// counts: what the simulator counted; static: the static score as well
-    #[arg(long, value_parser = ["counts", "static"], default_value = "counts")]
+    /// counts: what the simulator counted; score: the static score as well; reading: and all else that reading the code
+    /// tells
+    #[arg(long, value_parser = FeatureSet::ALL.map(FeatureSet::name), default_value = FeatureSet::Counts.name())]
     features: String,
     /// Judge this group alone, by predictors that learned from it and by others that did not
     #[arg(long, value_name = "GROUP")]
@@ -72,7 +75,7 @@ pub fn run(a: &Args) -> Result<()> {
             .iter()
             .filter_map(|n| Method::named(n))
             .collect(),
-        static_score: a.features == "static",
+        features: FeatureSet::named(&a.features).expect("the command line knows the names"),
         splits: a.splits,
         window: a.window,
         leave_out: a.leave_out.clone(),
@@ -184,7 +187,7 @@ fn print(figures: &[Figures]) -> Result<()> {
 
 fn row(group: String, f: &Figures, of: &Metrics) -> Vec<String> {
     let learned = match (f.case.method.as_str(), f.case.included) {
-        ("static score", _) => "-",
+        (STATIC_SCORE | TIMED_AGAIN, _) => "-",
         (_, true) => "yes",
         (_, false) => "no",
     };
