@@ -186,6 +186,41 @@ fn means_of_images_are_over_what_is_live() {
     }
 }
 
+/// The largest number of four kept rows is 16; that of three is 9. No number lies between two levels.
+#[test]
+fn the_range_of_numbers_is_of_what_is_live() {
+    let outputs = ["y", "scale", "zero_point"];
+    let nodes = vec![node("DynamicQuantizeLinear", &["rows"], &outputs, vec![])];
+    let model = rows(nodes, vec![], &outputs);
+    for (keeps, most) in [(3, 9.0), (4, 16.0)] {
+        let r = results(&model, keeps);
+        let scale = most / 255.0;
+        let row = |i: usize| [i as f64, (i * i) as f64];
+        let all = (1..=keeps).flat_map(row);
+        let levels: Vec<f64> = all.map(|v| (v / scale).round_ties_even()).collect();
+        is(&r[0], &[keeps, 2], &levels);
+        is(&r[1], &[], &[scale]);
+        is(&r[2], &[], &[0.0]);
+    }
+}
+
+/// A last axis of 1 is of real numbers, one of 2 of complex ones: neither is repeated.
+#[test]
+fn a_size_with_a_meaning_of_its_own_is_not_forced() {
+    let nodes = vec![
+        node(
+            "Transpose",
+            &["rows"],
+            &["parts"],
+            vec![ints("perm", &[1, 0])],
+        ),
+        node("Unsqueeze", &["parts", "front"], &["signal"], vec![]),
+        node("DFT", &["signal"], &["y"], vec![int("axis", 1)]),
+    ];
+    let model = rows(nodes, vec![int64s("front", &[0])], &["y"]);
+    assert!(import(&model).is_err());
+}
+
 #[test]
 fn suppression_passes_over_classes_that_are_not_live() {
     let nodes = vec![

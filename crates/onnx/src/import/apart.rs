@@ -18,6 +18,17 @@ use graph::{Model, Rows, ValueId, padded, rows_apart};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+/// Operators, beside those of elements, that repeat what an operand has once along an axis.
+const BROADCASTING: [&str; 7] = [
+    "Einsum",
+    "Gemm",
+    "LayerNormalization",
+    "MatMul",
+    "MatMulInteger",
+    "QLinearMatMul",
+    "RMSNormalization",
+];
+
 /// Axes of operands that have one size, which a count gives.
 struct Dim {
     count: ValueId,
@@ -178,7 +189,7 @@ fn forced(n: &NodeImport, operator: &Operator, dim: &Dim) -> Option<(usize, bool
         let broadcasts = ELEMENTWISE.contains(&operator.name);
         sizes.retain(|size| broadcasts && *size == dim.bound);
     }
-    if operator.name == "Squeeze" {
+    if ["Concat", "Squeeze"].contains(&operator.name) {
         sizes.push(1);
     }
     sizes.sort_unstable();
@@ -189,7 +200,10 @@ fn forced(n: &NodeImport, operator: &Operator, dim: &Dim) -> Option<(usize, bool
         takes(size) && others.all(|other| other == size || !takes(other))
     };
     let size = sizes.into_iter().find(|size| is_only(*size))?;
-    Some((size, size > 1 && takes(1)))
+    let repeats = size > 1 && takes(1);
+    let broadcasts = BROADCASTING.contains(&operator.name) || !operator.domain.is_empty();
+    // Of other operators 1 has a meaning of its own, such as numbers without an imaginary part.
+    (!repeats || broadcasts || ELEMENTWISE.contains(&operator.name)).then_some((size, repeats))
 }
 
 /// `x` with a fixed size along a live axis: its first elements, or its only one everywhere if it `repeats`.

@@ -197,16 +197,15 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ScatterND" => placed::scatter_tuples(n),
         "CumSum" => summed::running(n, operator),
         "Softmax" | "LogSoftmax" => shares(n, operator),
-        "ArgMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
-        "ArgMin" => summed::reduced(n, operator, f64::INFINITY),
-        "ReduceMax" => summed::reduced(n, operator, f64::NEG_INFINITY),
-        "ReduceMin" => summed::reduced(n, operator, f64::INFINITY),
+        "ArgMax" | "ReduceMax" | "ReduceLogSumExp" => {
+            summed::reduced(n, operator, f64::NEG_INFINITY)
+        }
+        "ArgMin" | "ReduceMin" => summed::reduced(n, operator, f64::INFINITY),
         "ReduceProd" => summed::reduced(n, operator, 1.0),
-        "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => {
+        "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" | "ReduceLogSum" => {
             summed::reduced(n, operator, 0.0)
         }
-        "ReduceLogSum" => summed::reduced(n, operator, 0.0),
-        "ReduceLogSumExp" => summed::reduced(n, operator, f64::NEG_INFINITY),
+        "DynamicQuantizeLinear" => summed::quantised(n, operator),
         "ReduceMean" => summed::mean(n, operator),
         "GlobalAveragePool" | "GlobalMaxPool" => summed::pooled(n, operator),
         "MatMul" | "Gemm" => summed::product(n, operator),

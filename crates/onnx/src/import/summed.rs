@@ -82,6 +82,17 @@ pub(super) fn pooled(n: &mut NodeImport, operator: &Operator) -> Imported {
     set_all(n, values, &kept)
 }
 
+/// The range of the numbers holds 0, whatever they are: zeros do not change it.
+pub(super) fn quantised(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let extents = n.live.extents(x).to_vec();
+    let all: Vec<usize> = (0..n.ty(x).rank()).collect();
+    n.inputs[0] = Some(n.masked(x, &all, 0.0)?);
+    let mut values = complete(n, operator.import)?;
+    values[0] = set(n, values[0], extents)?;
+    Ok(values)
+}
+
 fn mean_over(
     n: &mut NodeImport,
     x: ValueId,
