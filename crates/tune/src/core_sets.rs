@@ -83,8 +83,9 @@ impl CoreSets {
         }
         if let Some(small) = sets.iter().find(|s| s.len() < threads as usize) {
             return Err(help(Error::new(format!(
-                "{} core sets have too few CPUs: kernels have {threads} threads, and one set has {small:?}",
-                sets.len()
+                "{} core sets have too few CPUs: --threads {threads} needs as many CPUs in each set, and one set has {}",
+                sets.len(),
+                small.len()
             ))));
         }
         Ok(sets)
@@ -180,7 +181,7 @@ mod tests {
         }
         assert!(said("0;8", 1).contains("CPU 8, which this process may not use"));
         assert!(said("0,1;1", 1).contains("CPU 1 is named twice"));
-        assert!(said("4", 3).contains("too few CPUs: kernels have 3 threads"));
+        assert!(said("4", 3).contains("too few CPUs: --threads 3 needs as many"));
         assert!(said("9", 1).contains("too few CPUs"));
     }
 }
