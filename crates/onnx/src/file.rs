@@ -5,10 +5,10 @@
 //! in the model's folder are read.
 
 use prost::bytes::{Buf, Bytes};
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use tensor::{AlignedBytes, DataFile, check_memory};
 
 /// Fields at least this large are not read through [`FileBuf::ahead`].
@@ -106,7 +106,7 @@ pub(crate) struct DataFolder {
     /// The folders, without links, that a data file may be in: that of the
     /// model, and if the model is a link, that of what it leads to.
     roots: Vec<PathBuf>,
-    files: RefCell<HashMap<String, Opened>>,
+    files: Mutex<HashMap<String, Opened>>,
 }
 
 struct Opened {
@@ -123,7 +123,7 @@ impl DataFolder {
         Ok(DataFolder {
             path: folder.to_path_buf(),
             roots: vec![folder.canonicalize()?],
-            files: RefCell::default(),
+            files: Mutex::default(),
         })
     }
 
@@ -149,7 +149,8 @@ impl DataFolder {
         offset: u64,
         len: usize,
     ) -> Result<AlignedBytes, String> {
-        let mut files = self.files.borrow_mut();
+        // Whoever panicked had inserted nothing by halves.
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if !files.contains_key(location) {
             let opened = Opened {
                 file: self.open(location)?,

@@ -6,8 +6,11 @@ use graph::{Limits, NamedDim, Padded, padded};
 use onnx::{BoundModel, ImportError, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{ScopedJoinHandle, available_parallelism};
 use tensor::Tensor;
 use tune::source::{Precision, Source};
 use tune::{Error, Result};
@@ -16,6 +19,8 @@ use tune::{Error, Result};
 /// prove that a dimension may be padded.
 const MOST_VARIANTS: usize = 256;
 const MOST_PROOFS: usize = 512;
+/// Models that are read at the same time for such proofs: each takes memory.
+const MOST_READINGS: usize = 4;
 /// Masks that take less than this from scores are told of. Scores of f32 cannot come near it.
 const STRONG_MASK: f64 = 1e30;
 /// The name of the dimension of [`Sizes::batch`].
@@ -273,21 +278,19 @@ impl Padding<'_> {
         if between.is_empty() {
             return Err(self.refused("every smaller size has a variant of its own"));
         }
-        let mut proven: Option<Padded> = None;
+        let mut readings = Vec::new();
         for size in between {
             let next = known.range(size..).next();
-            let mut variants = all.iter().zip(sources);
-            let mut of_next = variants
-                .by_ref()
-                .filter(|(_, s)| self.size(s).as_ref() == next);
-            for (options, large) in of_next.by_ref() {
-                let inputs = large.dims.iter().find(|d| d.name == self.dim);
-                let inputs = inputs.map_or(&[][..], |d| &d.inputs);
-                let name = options.dims.keys().find(|k| *k == self.dim);
-                let small = import(self.file, &with_size(options, name, size))
-                    .map_err(|e| self.refused(&format!("with {size} it cannot be read: {e}")))?;
-                let how = padded(&small.model, &large.model, inputs)
-                    .map_err(|why| self.refused(&format!("with {size}, {why}")))?;
+            let variants = all.iter().zip(sources);
+            let of_next = variants.filter(|(_, s)| self.size(s).as_ref() == next);
+            readings.extend(of_next.map(|(options, large)| (size, options, large)));
+        }
+        let threads = available_parallelism().map_or(1, NonZero::get);
+        let mut proven: Option<Padded> = None;
+        // A model that cannot be padded is refused after the first sizes.
+        for some in readings.chunks(threads.min(MOST_READINGS)) {
+            for how in self.proofs(some) {
+                let how = how?;
                 let before = proven.get_or_insert_with(|| how.clone());
                 let weakest = before.hidden_by.into_iter().chain(how.hidden_by);
                 before.hidden_by = weakest.reduce(f64::min);
@@ -297,6 +300,25 @@ impl Padding<'_> {
             }
         }
         proven.ok_or_else(|| self.refused("there is no larger variant"))
+    }
+
+    /// The proofs for some sizes and their variants, each on a thread of its own.
+    fn proofs(&self, some: &[(usize, &ImportOptions, &Source)]) -> Vec<Result<Padded>> {
+        let one = |(size, options, large): &(usize, &ImportOptions, &Source)| {
+            let inputs = large.dims.iter().find(|d| d.name == self.dim);
+            let inputs = inputs.map_or(&[][..], |d| &d.inputs);
+            let name = options.dims.keys().find(|k| *k == self.dim);
+            let small = import(self.file, &with_size(options, name, *size))
+                .map_err(|e| self.refused(&format!("with {size} it cannot be read: {e}")))?;
+            padded(&small.model, &large.model, inputs)
+                .map_err(|why| self.refused(&format!("with {size}, {why}")))
+        };
+        std::thread::scope(|scope| {
+            let one = &one;
+            let all: Vec<_> = some.iter().map(|r| scope.spawn(move || one(r))).collect();
+            let join = |t: ScopedJoinHandle<'_, _>| t.join().unwrap_or_else(|e| resume_unwind(e));
+            all.into_iter().map(join).collect()
+        })
     }
 
     fn refused(&self, why: &str) -> Error {
