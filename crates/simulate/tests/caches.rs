@@ -48,6 +48,16 @@ fn geometry() -> impl Strategy<Value = Geometry> {
     (1..6_u64, 1..5_u64).prop_map(|(sets, ways)| Geometry { sets, ways })
 }
 
+/// The first levels of data and of code, and those behind them.
+fn setting(levels: &[Geometry], inclusive: bool) -> CacheSetting {
+    CacheSetting {
+        l1d: levels[0],
+        l1i: levels[1],
+        shared: levels[2..].to_vec(),
+        inclusive,
+    }
+}
+
 fn accesses() -> impl Strategy<Value = Vec<(u64, u64, u8)>> {
     prop::collection::vec((0..40 * LINE, 1..100_u64, 0..3_u8), 1..400)
 }
@@ -60,12 +70,7 @@ proptest! {
         (data, code) in (1..24_u64, 1..4_u64),
         accesses in accesses(),
     ) {
-        let setting = CacheSetting {
-            l1d: levels[0],
-            l1i: levels[1],
-            shared: levels[2..].to_vec(),
-            inclusive,
-        };
+        let setting = setting(&levels, inclusive);
         let mut caches = [Caches::new(&setting), Caches::of_lines(&setting, data, &[code])];
         for (address, _, kind) in accesses {
             let access = [Access::Read, Access::Write, Access::Fetch][usize::from(kind)];
@@ -86,12 +91,7 @@ proptest! {
         inclusive: bool,
         accesses in accesses(),
     ) {
-        let setting = CacheSetting {
-            l1d: levels[0],
-            l1i: levels[1],
-            shared: levels[2..].to_vec(),
-            inclusive,
-        };
+        let setting = setting(&levels, inclusive);
         let mut caches = Caches::new(&setting);
         let mut plain: Vec<Plain> = levels.into_iter().map(Plain::new).collect();
         let mut now = 0;

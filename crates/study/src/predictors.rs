@@ -24,7 +24,7 @@ pub const LEAST: usize = 10;
 /// The order by the static score alone.
 pub const STATIC_SCORE: &str = "static score";
 /// The order by the times of the last round, judged by the least times of the rounds before. What it misses is noise of the
-/// times, which no predictor can know.
+/// times: predictors that miss less cannot be told apart.
 pub const TIMED_AGAIN: &str = "timed again";
 
 /// How predictors are compared.
