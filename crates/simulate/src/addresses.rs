@@ -5,6 +5,7 @@
 //! (see [`crate::own`]): a load that the code generator moved out of a loop is made once a run of that loop.
 
 mod contents;
+mod plan;
 mod sampling;
 mod straight;
 mod terms;
@@ -127,7 +128,7 @@ impl Addresses {
             sums: Sums::new(code.vars.len()),
         };
         let mut nodes = compiler.stmts(&code.kernel)?;
-        straighten(&mut nodes, &compiler.sums);
+        straighten(&mut nodes, &compiler.sums, &mut 0);
         Ok(Addresses {
             sums: compiler.sums,
             lines: lines(code, made) + frame.len(),
@@ -501,24 +502,25 @@ fn together(lanes: i64, bytes: i64, made: &Made) -> (Vec<i64>, u64) {
     (distances.collect(), each)
 }
 
-/// Finds the loops whose accesses step by constants. All sums are known by then.
-fn straighten(nodes: &mut [Node], sums: &Sums) {
+/// Finds the loops whose accesses step by constants, and numbers them. All sums are known by then.
+fn straighten(nodes: &mut [Node], sums: &Sums, next: &mut usize) {
     for n in nodes {
         match n {
             Node::Loop {
                 var,
+                extent,
                 body,
                 straight,
-                ..
             } => {
-                straighten(body, sums);
-                *straight = Straight::of(body, *var, sums);
+                straighten(body, sums, next);
+                *straight = Straight::of(body, (*var, *extent), *next, sums);
+                *next += usize::from(straight.is_some());
             }
             Node::If {
                 then, otherwise, ..
             } => {
-                straighten(then, sums);
-                straighten(otherwise, sums);
+                straighten(then, sums, next);
+                straighten(otherwise, sums, next);
             }
             Node::Check(..) | Node::Touch(_) | Node::Lanes(_) => {}
         }

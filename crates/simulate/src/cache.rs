@@ -5,7 +5,10 @@
 //! did not have the line takes it. A write takes its line like a read (write-allocate). Lines that are
 //! written back are not counted. An access that crosses the end of a line is one access to each line.
 
+mod sets;
+
 use serde::{Deserialize, Serialize};
+use sets::{EMPTY, First, Sets};
 use std::collections::HashSet;
 
 /// Bytes of a line, in every level.
@@ -64,7 +67,7 @@ pub struct LevelCounts {
     pub write: Hits,
 }
 
-/// Lines by numbers of 32 bits, so that sets are small. 0 is for no line.
+/// Lines by numbers of 32 bits, so that sets are small. [`EMPTY`] is for none.
 #[derive(Clone, Debug)]
 struct Numbers {
     /// Blocks of [`BLOCK`] lines behind the near ones, in the order of their first access.
@@ -76,7 +79,6 @@ struct Numbers {
 const BLOCK: u64 = 1 << 22;
 /// Blocks from address 0 on. As many others are numbered when they are touched first.
 const NEAR: u64 = 512;
-const EMPTY: u32 = 0;
 
 impl Numbers {
     #[inline(always)]
@@ -135,58 +137,6 @@ enum Lines {
     All(Vec<u64>, HashSet<u64>),
 }
 
-#[derive(Clone, Debug)]
-struct Sets {
-    /// Numbers of the lines of each set, the one used last first. [`EMPTY`] ones come last.
-    tags: Vec<u32>,
-    sets: u64,
-    ways: usize,
-}
-
-impl Sets {
-    fn new(g: Geometry) -> Sets {
-        Sets {
-            tags: vec![EMPTY; (g.sets * g.ways) as usize],
-            sets: g.sets.max(1),
-            ways: g.ways as usize,
-        }
-    }
-
-    /// Where the set of a line begins.
-    #[inline]
-    fn begin(&self, line: u64) -> usize {
-        let set = match self.sets.is_power_of_two() {
-            true => line & (self.sets - 1),
-            false => line % self.sets,
-        };
-        set as usize * self.ways
-    }
-
-    /// Whether the line is there; if it is not, it comes, and the number that left for it is given, or [`EMPTY`].
-    #[inline(always)]
-    fn touch(&mut self, line: u64, number: u32) -> Result<(), u32> {
-        let begin = self.begin(line);
-        // Lines before the one that is found go one place back.
-        let mut carried = number;
-        for place in &mut self.tags[begin..begin + self.ways] {
-            std::mem::swap(place, &mut carried);
-            if carried == number {
-                return Ok(());
-            }
-        }
-        Err(carried)
-    }
-
-    fn drop_line(&mut self, line: u64, number: u32) {
-        let begin = self.begin(line);
-        let set = &mut self.tags[begin..begin + self.ways];
-        if let Some(at) = set.iter().position(|l| *l == number) {
-            set[at..].rotate_left(1);
-            set[self.ways - 1] = EMPTY;
-        }
-    }
-}
-
 impl Lines {
     /// As [`Sets::touch`].
     fn touch(&mut self, line: u64, number: u32) -> Result<(), u32> {
@@ -240,8 +190,8 @@ impl LevelCounts {
 /// The caches of one core, empty at first.
 #[derive(Clone, Debug)]
 pub struct Caches {
-    l1d: Level<Sets>,
-    l1i: Level<Sets>,
+    l1d: Level<First>,
+    l1i: Level<First>,
     shared: Vec<Level<Lines>>,
     inclusive: bool,
     numbers: Numbers,
@@ -254,8 +204,8 @@ impl Caches {
         let sets = |g: Geometry| Level::new(Lines::Sets(Sets::new(g)));
         let shared = setting.shared.iter().copied();
         Caches {
-            l1d: Level::new(Sets::new(setting.l1d)),
-            l1i: Level::new(Sets::new(setting.l1i)),
+            l1d: Level::new(First::new(setting.l1d)),
+            l1i: Level::new(First::new(setting.l1i)),
             shared: shared.map(sets).collect(),
             inclusive: setting.inclusive,
             numbers: Numbers {
@@ -313,10 +263,38 @@ impl Caches {
             Access::Fetch => &mut self.l1i,
             Access::Read | Access::Write => &mut self.l1d,
         };
-        let found = first.lines.touch(line, number);
+        first.lines.pass(1);
+        let found = first.lines.touch(line, number, first.lines.now());
         if !first.counts.count(found, access) {
             self.miss(line, number, access);
         }
+    }
+
+    /// In how many sets the first level for data keeps how many lines each, whatever becomes of other levels.
+    pub(crate) fn kept(&self) -> (u64, usize) {
+        match self.inclusive {
+            // What another level replaces leaves the first one.
+            true => (1, 1),
+            false => self.l1d.lines.room(),
+        }
+    }
+
+    /// The first of several uses of a line of data. The last one will be the use of this number among those that
+    /// [`Self::pass`] counts.
+    #[inline(always)]
+    pub(crate) fn first_use(&mut self, line: u64, last: u32, access: Access) {
+        let number = self.numbers.of(line);
+        let first = &mut self.l1d;
+        let time = first.lines.now() - last;
+        let found = first.lines.touch(line, number, time);
+        if !first.counts.count(found, access) {
+            self.miss(line, number, access);
+        }
+    }
+
+    /// Last uses of so many lines of data, whose first ones follow.
+    pub(crate) fn pass(&mut self, lines: u32) {
+        self.l1d.lines.pass(lines);
     }
 
     /// Looks in the levels behind the first.
@@ -351,17 +329,6 @@ impl Caches {
     /// Lines that were touched since they are counted.
     pub fn new_lines(&self) -> usize {
         self.touched.as_ref().map_or(0, HashSet::len)
-    }
-
-    /// Whether lines that are accessed in turns stay in the first level, wherever they are: so many that one set has
-    /// room for them.
-    pub(crate) fn keeps(&self, lines: u64) -> bool {
-        !self.inclusive && lines <= self.l1d.lines.ways as u64
-    }
-
-    /// Misses of data in the first level.
-    pub(crate) fn misses_of_data(&self) -> u64 {
-        self.l1d.counts.read.misses + self.l1d.counts.write.misses
     }
 
     /// Accesses that are known to find their lines in the first level, and to leave it as it is.

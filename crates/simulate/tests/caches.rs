@@ -45,7 +45,8 @@ impl Plain {
 }
 
 fn geometry() -> impl Strategy<Value = Geometry> {
-    (1..6_u64, 1..5_u64).prop_map(|(sets, ways)| Geometry { sets, ways })
+    let ways = prop::sample::select(vec![1_u64, 2, 3, 4, 8, 12, 16]);
+    (1..6_u64, ways).prop_map(|(sets, ways)| Geometry { sets, ways })
 }
 
 /// The first levels of data and of code, and those behind them.
@@ -59,7 +60,7 @@ fn setting(levels: &[Geometry], inclusive: bool) -> CacheSetting {
 }
 
 fn accesses() -> impl Strategy<Value = Vec<(u64, u64, u8)>> {
-    prop::collection::vec((0..40 * LINE, 1..100_u64, 0..3_u8), 1..400)
+    prop::collection::vec((0..80 * LINE, 1..100_u64, 0..3_u8), 1..800)
 }
 
 proptest! {

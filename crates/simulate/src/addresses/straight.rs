@@ -1,49 +1,64 @@
-//! Loops whose accesses all step by constants: where conditions change is known before the loop runs.
+//! Loops whose accesses all step by constants: what a few iterations access is made out once and used again.
 //!
-//! The iterations are cut where a condition or the lanes of a mask change. Between two cuts each access steps
-//! on. Iterations that access the same lines as the one before, all of which are there, are counted and not made.
+//! The lines that some iterations touch depend on where each [`Base`] lies within its line, on which conditions hold,
+//! and on nothing else. A [`Plan`] is kept for each such case.
 
+use super::plan::{Plan, Planner, Quick};
 use super::terms::{Number, Part, Range, State, Sums};
 use super::{Lanes, Node, Touch};
 use crate::cache::{Access, Caches, LINE};
 
 /// Accesses of an iteration, at most, for which inner loops are written out.
-const WRITTEN_OUT: usize = 128;
+const WRITTEN_OUT: usize = 512;
 /// Iterations of an inner loop that is written out, at most.
-const SHORT: i64 = 16;
+const SHORT: i64 = 32;
+/// Accesses of a plan, about, and the most iterations of one.
+const PLANNED: i64 = 2048;
+const ITERATIONS: i64 = 64;
 
 /// The body of a loop as a list.
 #[derive(Debug)]
 pub(super) struct Straight {
+    /// Which of such loops it is.
+    number: usize,
+    bases: Vec<Base>,
     guards: Vec<(Range, i64)>,
+    /// Variables of other loops. Some accesses are made only where all of a list are 0.
+    only_at_first: Vec<Vec<usize>>,
+    masks: Vec<Mask>,
     rows: Vec<Row>,
+    /// Iterations of a plan.
+    planned: i64,
+}
+
+/// Where addresses begin: a sum, and what is none and stays while the loop runs.
+#[derive(Debug)]
+struct Base {
+    sum: usize,
+    parts: Vec<(Part, i64)>,
+    /// What an iteration adds.
+    step: i64,
 }
 
 /// An access.
 #[derive(Debug)]
 struct Row {
-    sum: usize,
+    base: usize,
     constant: i64,
-    /// By how much an iteration changes the address.
-    step: i64,
     bytes: u64,
     access: Access,
-    /// Of most rows nothing, and those are fast to look through.
-    special: Option<Box<Special>>,
+    when: When,
 }
 
-/// When an access is made, and what else its address is made of.
-#[derive(Debug, Default)]
-struct Special {
-    /// What is no sum, and stays while the loop runs.
-    parts: Vec<(Part, i64)>,
+/// When an access is made: numbers of what the loop lists.
+#[derive(Debug)]
+struct When {
     /// Which guards must hold, or must not.
     guards: Vec<(usize, bool)>,
     /// Only in the first iteration.
     first: bool,
-    /// Variables of other loops that must be 0.
-    only_at_first: Vec<usize>,
-    mask: Option<Mask>,
+    only_at_first: Option<usize>,
+    mask: Option<usize>,
 }
 
 /// Lanes next to each other that are accessed where sums are in ranges: `step` is what an iteration adds to a sum,
@@ -75,16 +90,13 @@ impl OfLane {
 #[derive(Default)]
 pub(super) struct Scratch {
     cuts: Vec<i64>,
-    holds: Vec<bool>,
-    steps: Vec<Step>,
-}
-
-/// An access that steps on.
-struct Step {
-    at: i64,
-    by: i64,
-    bytes: u64,
-    access: Access,
+    /// The iterations in which each guard holds.
+    guards: Vec<(i64, i64)>,
+    case: Vec<i64>,
+    /// Of the bases.
+    lines: Vec<i64>,
+    /// Of each loop, by case.
+    plans: Vec<Quick<Vec<i64>, Plan>>,
 }
 
 /// The numbers `n` in `0..extent` for which `value + n * step` is in the range, as the first and the one after the last.
@@ -114,113 +126,152 @@ fn ceil(a: i64, b: i64) -> i64 {
 
 impl Straight {
     /// None if the accesses of the body do not step by constants.
-    pub(super) fn of(body: &[Node], var: usize, sums: &Sums) -> Option<Straight> {
+    pub(super) fn of(
+        body: &[Node],
+        (var, extent): (usize, i64),
+        number: usize,
+        sums: &Sums,
+    ) -> Option<Straight> {
         let mut all = Lister {
             var,
             sums,
             around: vec![],
             outer: vec![],
             found: Straight {
+                number,
+                bases: vec![],
                 guards: vec![],
+                only_at_first: vec![],
+                masks: vec![],
                 rows: vec![],
+                planned: 0,
             },
         };
         all.nodes(body)?;
-        Some(all.found)
+        let mut found = all.found;
+        let planned = (PLANNED / found.rows.len().max(1) as i64).clamp(1, ITERATIONS);
+        found.planned = match planned >= extent {
+            true => extent,
+            // Bases come back to the same places of their lines.
+            false => 1 << planned.ilog2(),
+        };
+        Some(found)
     }
 
     /// Runs the loop, whose variable is 0 and stays so.
     pub(super) fn run(&self, extent: i64, state: &mut State<'_>, caches: &mut Caches) {
         let mut scratch = std::mem::take(&mut state.scratch);
+        if scratch.plans.len() <= self.number {
+            scratch.plans.resize_with(self.number + 1, Quick::default);
+        }
         scratch.cuts.clear();
         scratch.cuts.extend([0, extent]);
-        for (g, step) in &self.guards {
-            let (a, b) = within(state.sums[g.sum], *step, g, extent);
-            scratch.cuts.extend([a, b]);
-        }
-        for r in self.rows.iter().filter_map(|r| r.special.as_ref()) {
-            if r.first {
-                scratch.cuts.push(1.min(extent));
-            }
-            if let Some(mask) = &r.mask {
-                mask.cuts(extent, state, &mut scratch.cuts);
-            }
+        for mask in &self.masks {
+            mask.cuts(extent, state, &mut scratch.cuts);
         }
         if scratch.cuts.len() > 2 {
             scratch.cuts.sort_unstable();
             scratch.cuts.dedup();
         }
+        scratch.guards.clear();
+        let guards = self.guards.iter();
+        let guards = guards.map(|(g, step)| within(state.sums[g.sum], *step, g, extent));
+        scratch.guards.extend(guards);
         for n in 1..scratch.cuts.len() {
-            let (from, to) = (scratch.cuts[n - 1], scratch.cuts[n]);
-            scratch.holds.clear();
-            let of_guards = self.guards.iter().map(|(g, step)| {
-                let value = state.sums[g.sum].wrapping_add(step.wrapping_mul(from));
-                (g.lo..=g.hi).contains(&value)
-            });
-            scratch.holds.extend(of_guards);
-            scratch.steps.clear();
-            let made = self
-                .rows
-                .iter()
-                .filter_map(|r| r.at(from, state, &scratch.holds));
-            scratch.steps.extend(made);
-            if !scratch.steps.is_empty() {
-                make(&mut scratch.steps, to - from, caches);
+            let (mut from, to) = (scratch.cuts[n - 1], scratch.cuts[n]);
+            while from < to {
+                let iterations = self.planned.min(to - from);
+                self.find(from, iterations, state, &mut scratch);
+                let plans = &mut scratch.plans[self.number];
+                match plans.get(&scratch.case) {
+                    Some(plan) => plan.run(&scratch.lines, caches),
+                    None => {
+                        let plan = self.plan(&scratch.case, caches);
+                        plan.run(&scratch.lines, caches);
+                        plans.insert(scratch.case.clone(), plan);
+                    }
+                }
+                from += iterations;
             }
         }
         state.scratch = scratch;
     }
+
+    /// Finds the case of so many iterations from one on, between whose masks nothing changes, and the lines of the
+    /// bases. A case lists the iterations, whether the first is that of the loop, the places of the bases in their
+    /// lines, the iterations in which guards hold, which variables are 0, and the lanes of masks.
+    fn find(&self, from: i64, iterations: i64, state: &State<'_>, s: &mut Scratch) {
+        s.case.clear();
+        s.lines.clear();
+        s.case.extend([iterations, i64::from(from == 0)]);
+        for base in &self.bases {
+            let at = base.at(from, state);
+            s.lines.push(at.div_euclid(LINE as i64));
+            s.case.push(at.rem_euclid(LINE as i64));
+        }
+        for (first, end) in &s.guards {
+            let (first, end) = ((first - from).max(0), (end - from).min(iterations));
+            s.case
+                .extend(if first < end { [first, end] } else { [0, 0] });
+        }
+        for vars in &self.only_at_first {
+            let first = vars.iter().all(|v| state.vars[*v] == 0);
+            s.case.push(i64::from(first));
+        }
+        for mask in &self.masks {
+            let (first, end) = mask.lanes(from, state);
+            s.case.extend([first, end]);
+        }
+    }
+
+    fn plan(&self, case: &[i64], caches: &Caches) -> Plan {
+        let (head, case) = case.split_at(2);
+        let (places, case) = case.split_at(self.bases.len());
+        let (guards, case) = case.split_at(2 * self.guards.len());
+        let (at_first, lanes) = case.split_at(self.only_at_first.len());
+        let mut planner = Planner::new(caches);
+        for n in 0..head[0] {
+            let holds = |g: usize| (guards[2 * g]..guards[2 * g + 1]).contains(&n);
+            for row in &self.rows {
+                let when = &row.when;
+                let made = when.guards.iter().all(|(g, is)| holds(*g) == *is)
+                    && (!when.first || (n == 0 && head[1] != 0))
+                    && when.only_at_first.is_none_or(|v| at_first[v] != 0);
+                let (first, end) = match when.mask {
+                    None => (0, 1),
+                    Some(mask) => (lanes[2 * mask], lanes[2 * mask + 1]),
+                };
+                if !made || first >= end {
+                    continue;
+                }
+                let at = places[row.base] + row.constant + self.bases[row.base].step * n;
+                let bytes = row.bytes.max(1) as i64;
+                let line = |at: i64| at.div_euclid(LINE as i64);
+                for line in line(at + first * bytes)..=line(at + end * bytes - 1) {
+                    planner.touch(row.base as u32, line, row.access);
+                }
+            }
+        }
+        planner.end()
+    }
 }
 
-impl Row {
-    /// From this iteration on.
+impl Base {
+    /// In an iteration.
     #[inline]
-    fn at(&self, n: i64, state: &State<'_>, holds: &[bool]) -> Option<Step> {
-        let step = Step {
-            at: state.sums[self.sum] + self.constant + self.step * n,
-            by: self.step,
-            bytes: self.bytes,
-            access: self.access,
-        };
-        match &self.special {
-            None => Some(step),
-            Some(special) => special.at(step, n, state, holds),
-        }
+    fn at(&self, n: i64, state: &State<'_>) -> i64 {
+        let at = state.sums[self.sum].wrapping_add(self.step.wrapping_mul(n));
+        let parts = self.parts.iter();
+        parts.fold(at, |at, (part, k)| {
+            at.wrapping_add(part.at(state).wrapping_mul(*k))
+        })
     }
 
-    fn special(&mut self) -> &mut Special {
-        self.special
-            .get_or_insert_with(|| Box::new(Special::default()))
-    }
-}
-
-impl Special {
-    fn is_needed(&self) -> bool {
-        let lists = [
-            self.parts.len(),
-            self.guards.len(),
-            self.only_at_first.len(),
-        ];
-        lists != [0; 3] || self.first || self.mask.is_some()
-    }
-
-    /// The step of a row, with what this adds.
-    fn at(&self, mut step: Step, n: i64, state: &State<'_>, holds: &[bool]) -> Option<Step> {
-        if (self.first && n > 0)
-            || self.guards.iter().any(|(g, is)| holds[*g] != *is)
-            || self.only_at_first.iter().any(|v| state.vars[*v] != 0)
-        {
-            return None;
-        }
-        for (part, k) in &self.parts {
-            step.at = step.at.wrapping_add(part.at(state).wrapping_mul(*k));
-        }
-        if let Some(mask) = &self.mask {
-            let (first, end) = mask.lanes(n, state);
-            step.at += first * step.bytes as i64;
-            step.bytes *= (end - first) as u64;
-        }
-        (step.bytes > 0).then_some(step)
+    fn is(&self, number: &Number) -> bool {
+        let both = self.parts.iter().zip(&number.parts);
+        self.sum == number.sum
+            && self.parts.len() == number.parts.len()
+            && both.into_iter().all(|((a, j), (b, k))| a.is(b) && j == k)
     }
 }
 
@@ -253,81 +304,6 @@ pub(super) fn lanes(ranges: &[OfLane], n: i64, lanes: i64, state: &State<'_>) ->
         both = (both.0.max(a), both.1.min(b));
     }
     if both.0 < both.1 { both } else { (0, 0) }
-}
-
-/// Makes the accesses of so many iterations.
-fn make(steps: &mut [Step], mut iterations: i64, caches: &mut Caches) {
-    let once = |steps: &mut [Step], caches: &mut Caches| {
-        for s in steps {
-            caches.access(s.at as u64, s.bytes, s.access);
-            s.at += s.by;
-        }
-    };
-    // Longer steps leave a line too soon.
-    if iterations == 1 || steps.iter().any(|s| s.by.unsigned_abs() > LINE / 2) {
-        for _ in 0..iterations {
-            once(steps, caches);
-        }
-        return;
-    }
-    while iterations > 0 {
-        let alike = steps.iter().map(Step::on_its_lines);
-        let mut alike = alike.min().unwrap_or(1).min(iterations);
-        iterations -= alike;
-        let lines: u64 = steps.iter().map(Step::lines).sum();
-        let stay = caches.keeps(lines);
-        while alike > 0 {
-            let before = caches.misses_of_data();
-            once(steps, caches);
-            alike -= 1;
-            if alike > 0 && (stay || caches.misses_of_data() == before) {
-                for s in &mut *steps {
-                    // It is one iteration further already.
-                    let lines = s.lines_before();
-                    caches.count_hits(lines * alike as u64, s.access);
-                    s.at += s.by * alike;
-                }
-                alike = 0;
-            }
-        }
-    }
-}
-
-impl Step {
-    #[inline]
-    fn lines_at(&self, at: i64) -> u64 {
-        let end = at as u64 + self.bytes.max(1) - 1;
-        end / LINE - at as u64 / LINE + 1
-    }
-
-    #[inline]
-    fn lines(&self) -> u64 {
-        self.lines_at(self.at)
-    }
-
-    #[inline]
-    fn lines_before(&self) -> u64 {
-        self.lines_at(self.at - self.by)
-    }
-
-    /// Iterations, this one included, that access the same lines.
-    #[inline]
-    fn on_its_lines(&self) -> i64 {
-        let line = LINE as i64;
-        let (first, last) = (self.at, self.at + self.bytes.max(1) as i64 - 1);
-        let more = |room: i64, by: i64| match by.count_ones() {
-            1 => room >> by.trailing_zeros(),
-            _ => room / by,
-        };
-        match self.by {
-            0 => i64::MAX,
-            by if by > 0 => {
-                let room = line - 1 - (first % line).max(last % line);
-                1 + more(room, by)
-            }
-            by => 1 + more((first % line).min(last % line), -by),
-        }
-    }
 }
 
 /// Lists the accesses of a body.
@@ -418,26 +394,40 @@ impl Lister<'_> {
     }
 
     /// A row for an access at a number; none if it is not made.
-    fn row(&self, at: &Number, bytes: u64, access: Access, first: &[usize]) -> Option<Row> {
+    fn row(&mut self, at: &Number, bytes: u64, access: Access, first: &[usize]) -> Option<Row> {
         let written_out = |v: &usize| self.outer.iter().find(|(o, _)| o == v);
-        let never = first.iter().filter_map(written_out).any(|(_, n)| *n > 0);
+        if first.iter().filter_map(written_out).any(|(_, n)| *n > 0) {
+            return None;
+        }
         let others = first
             .iter()
             .filter(|v| **v != self.var && written_out(v).is_none());
-        let special = Special {
-            parts: at.parts.clone(),
-            guards: self.around.clone(),
-            first: first.contains(&self.var),
-            only_at_first: others.copied().collect(),
-            mask: None,
-        };
-        (!never).then(|| Row {
-            sum: at.sum,
+        let others: Vec<usize> = others.copied().collect();
+        let lists = &mut self.found.only_at_first;
+        let only_at_first = (!others.is_empty()).then(|| index_of(lists, others));
+        Some(Row {
+            base: self.base(at),
             constant: at.constant + self.added(at.sum),
-            step: self.sums.step(at.sum, self.var),
             bytes,
             access,
-            special: special.is_needed().then(|| Box::new(special)),
+            when: When {
+                guards: self.around.clone(),
+                first: first.contains(&self.var),
+                only_at_first,
+                mask: None,
+            },
+        })
+    }
+
+    fn base(&mut self, at: &Number) -> usize {
+        let bases = &mut self.found.bases;
+        bases.iter().position(|b| b.is(at)).unwrap_or_else(|| {
+            bases.push(Base {
+                sum: at.sum,
+                parts: at.parts.clone(),
+                step: self.sums.step(at.sum, self.var),
+            });
+            bases.len() - 1
         })
     }
 
@@ -475,7 +465,8 @@ impl Lister<'_> {
                 step: self.sums.step(r.range.sum, self.var),
                 lane: r.lane,
             };
-            row.special().mask = Some(Mask {
+            row.when.mask = Some(self.found.masks.len());
+            self.found.masks.push(Mask {
                 lanes: l.lanes,
                 ranges: ranges.iter().map(of_loop).collect(),
             });
@@ -501,4 +492,12 @@ impl Lister<'_> {
         }
         Some(())
     }
+}
+
+/// Where the list has the value, at its end if it had not.
+fn index_of(list: &mut Vec<Vec<usize>>, value: Vec<usize>) -> usize {
+    list.iter().position(|l| *l == value).unwrap_or_else(|| {
+        list.push(value);
+        list.len() - 1
+    })
 }

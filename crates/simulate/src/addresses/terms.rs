@@ -266,6 +266,16 @@ impl Part {
         }
     }
 
+    /// Whether both are the same one.
+    pub(super) fn is(&self, other: &Part) -> bool {
+        match (self, other) {
+            (Part::Table(a, x), Part::Table(b, y)) => a == b && Arc::ptr_eq(x, y),
+            (Part::Element(a), Part::Element(b)) => Arc::ptr_eq(a, b),
+            (Part::Computed(a), Part::Computed(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
     fn changes(&self, var: usize, sums: &Sums) -> bool {
         match self {
             Part::Table(index, _) => sums.step(*index, var) != 0,
