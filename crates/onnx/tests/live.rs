@@ -256,3 +256,83 @@ fn an_operator_that_mixes_rows_is_refused() {
     let says = "the data decide the size of its operand `signal` (f32[4,2,1] at most)";
     assert!(refused.contains(says), "{refused}");
 }
+
+/// Numbers of the rows that a slice of 0, 1, .. 4 kept rows has.
+type Sliced = [&'static [usize]; 5];
+
+fn slice(y: &str, x: &str, places: [i64; 3]) -> (NodeProto, Vec<TensorProto>) {
+    let names = ["start", "end", "axis", "step"].map(|role| format!("{y}_{role}"));
+    let inputs = [x, &names[0], &names[1], &names[2], &names[3]];
+    let [start, end, step] = places;
+    let values = names.iter().zip([start, end, 0, step]);
+    let constants = values.map(|(name, v)| int64s(name, &[v]));
+    let constants = constants.collect();
+    (node("Slice", &inputs, &[y], vec![]), constants)
+}
+
+#[test]
+fn slices_count_from_the_end_of_what_is_live() {
+    const END: i64 = i64::MAX;
+    let cases: [([i64; 3], Sliced); 9] = [
+        ([1, -1, 1], [&[], &[], &[], &[2], &[2, 3]]),
+        ([-2, END, 1], [&[], &[1], &[1, 2], &[2, 3], &[3, 4]]),
+        ([-3, -1, 1], [&[], &[], &[1], &[1, 2], &[2, 3]]),
+        ([-2, 1, 1], [&[], &[1], &[1], &[], &[]]),
+        ([1, END, 2], [&[], &[], &[2], &[2], &[2, 4]]),
+        ([-3, END, 2], [&[], &[1], &[1], &[1, 3], &[2, 4]]),
+        (
+            [-1, -END, -1],
+            [&[], &[1], &[2, 1], &[3, 2, 1], &[4, 3, 2, 1]],
+        ),
+        ([3, -END, -2], [&[], &[1], &[2], &[3, 1], &[4, 2]]),
+        ([-1, 0, -1], [&[], &[], &[2], &[3, 2], &[4, 3, 2]]),
+    ];
+    for (places, expected) in cases {
+        let (node, constants) = slice("y", "rows", places);
+        let model = rows(vec![node], constants, &["y"]);
+        let most = expected.iter().map(|rows| rows.len()).max();
+        let bound = import(&model).unwrap();
+        let bound = &bound[bound.outputs()[0]].ty().shape;
+        assert_eq!(Some(bound[0]), most, "{places:?}");
+        for (keeps, rows) in expected.iter().enumerate() {
+            let r = results(&model, keeps);
+            let row = |i: &usize| [*i as f64, (i * i) as f64];
+            let values: Vec<f64> = rows.iter().flat_map(row).collect();
+            is(&r[0], &[rows.len(), 2], &values);
+        }
+    }
+}
+
+/// The last three rows without the last one, and these from behind; and from a place that is computed from the size.
+#[test]
+fn slices_of_slices_and_of_computed_places() {
+    let mut nodes = vec![
+        node("Shape", &["rows"], &["shape"], vec![int("end", 1)]),
+        node("Sub", &["shape", "three"], &["from"], vec![]),
+        node("Slice", &["rows", "from", "shape", "front"], &["c"], vec![]),
+    ];
+    let mut constants = vec![int64s("three", &[3]), int64s("front", &[0])];
+    for (y, x, places) in [
+        ("last", "rows", [-3, i64::MAX, 1]),
+        ("a", "last", [0, -1, 1]),
+        ("b", "a", [-1, i64::MIN, -1]),
+    ] {
+        let (node, own) = slice(y, x, places);
+        nodes.push(node);
+        constants.extend(own);
+    }
+    let model = rows(nodes, constants, &["a", "b", "c"]);
+    let expected: [Sliced; 3] = [
+        [&[], &[], &[1], &[1, 2], &[2, 3]],
+        [&[], &[], &[1], &[2, 1], &[3, 2]],
+        // Of two rows the first place is -1: the last row.
+        [&[], &[1], &[2], &[1, 2, 3], &[2, 3, 4]],
+    ];
+    for keeps in 0..=4 {
+        for (r, rows) in results(&model, keeps).iter().zip(expected) {
+            let row = |i: &usize| [*i as f64, (i * i) as f64];
+            let values: Vec<f64> = rows[keeps].iter().flat_map(row).collect();
+            is(r, &[rows[keeps].len(), 2], &values);
+        }
+    }
+}
