@@ -4,7 +4,7 @@
 //! operand is masked where the operator would mix what is live with what is not, so that results never depend on what lies
 //! beyond a count.
 
-use super::{apart, complete, placed, sampled, summed};
+use super::{apart, complete, placed, sampled, summed, timed};
 use crate::live::{Extent, Range};
 use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
@@ -168,6 +168,7 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
     let any = (0..n.inputs.len()).any(|i| live(n, i));
     match name {
         "Unique" if any => complete(n, operator.import),
+        "LSTM" | "GRU" | "RNN" | "DynamicQuantizeLSTM" if any => timed::recurrent(n, operator),
         _ if !operator.domain.is_empty() && any => refuse(n),
         _ if !operator.domain.is_empty() => complete(n, operator.import),
         "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
@@ -194,6 +195,7 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Pad" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
         "ScatterND" => placed::scatter_tuples(n),
+        "ReverseSequence" => timed::reversed(n, operator),
         "CumSum" => summed::running(n, operator),
         "Softmax" | "LogSoftmax" => shares(n, operator),
         "ArgMax" | "ReduceMax" | "ReduceLogSumExp" => {
