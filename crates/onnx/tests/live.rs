@@ -451,3 +451,34 @@ fn cells_on_live_steps_are_those_on_so_many_steps() {
         }
     }
 }
+
+#[test]
+fn updates_are_placed_from_the_end_of_what_is_live() {
+    let add =
+        |y: &str, inputs: &[&str]| node("ScatterND", inputs, &[y], vec![text("reduction", "add")]);
+    let nodes = vec![
+        add("a", &["rows", "ends", "two"]),
+        add("b", &["rows", "corner", "five"]),
+        add("c", &["a", "none_at", "none_of"]),
+    ];
+    let at = |name: &str, shape: &[i64], values: &[i64]| TensorProto {
+        dims: shape.to_vec(),
+        ..int64s(name, values)
+    };
+    let constants = vec![
+        at("ends", &[2, 1], &[0, -1]),
+        floats("two", &[2, 2], &[10.0, 20.0, 30.0, 40.0]),
+        at("corner", &[1, 2], &[-1, -2]),
+        floats("five", &[1], &[5.0]),
+        at("none_at", &[0, 1], &[]),
+        floats("none_of", &[0, 2], &[]),
+    ];
+    let model = rows(nodes, constants, &["a", "b", "c"]);
+    let r = results(&model, 3);
+    is(&r[0], &[3, 2], &[11.0, 21.0, 2.0, 4.0, 33.0, 49.0]);
+    is(&r[1], &[3, 2], &[1.0, 1.0, 2.0, 4.0, 8.0, 9.0]);
+    assert_eq!(r[0], r[2]);
+    let r = results(&model, 1);
+    is(&r[0], &[1, 2], &[41.0, 61.0]);
+    is(&r[1], &[1, 2], &[6.0, 1.0]);
+}

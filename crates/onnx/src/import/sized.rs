@@ -194,7 +194,7 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
         "Pad" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
-        "ScatterND" => placed::scatter_tuples(n),
+        "ScatterND" => placed::scatter_tuples(n, operator),
         "ReverseSequence" => timed::reversed(n, operator),
         "CumSum" => summed::running(n, operator),
         "Softmax" | "LogSoftmax" => shares(n, operator),
