@@ -20,6 +20,7 @@ mod placed;
 mod sampled;
 mod sized;
 mod summed;
+mod timed;
 mod wanted;
 
 use crate::attributes::Attributes;

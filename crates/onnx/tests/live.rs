@@ -4,7 +4,7 @@ mod build_onnx;
 
 use build_onnx::{F32, file, floats, import, int, int64s, ints, known, node, text, undeclared};
 use graph::{Keep, evaluate, simplify};
-use onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
 use tensor::Tensor;
 
@@ -255,4 +255,230 @@ fn an_operator_that_mixes_rows_is_refused() {
     let refused = import(&model).unwrap_err().to_string();
     let says = "the data decide the size of its operand `signal` (f32[4,2,1] at most)";
     assert!(refused.contains(says), "{refused}");
+}
+
+/// Numbers of the rows that a slice of 0, 1, .. 4 kept rows has.
+type Sliced = [&'static [usize]; 5];
+
+fn slice(y: &str, x: &str, places: [i64; 3]) -> (NodeProto, Vec<TensorProto>) {
+    let names = ["start", "end", "axis", "step"].map(|role| format!("{y}_{role}"));
+    let inputs = [x, &names[0], &names[1], &names[2], &names[3]];
+    let [start, end, step] = places;
+    let values = names.iter().zip([start, end, 0, step]);
+    let constants = values.map(|(name, v)| int64s(name, &[v]));
+    let constants = constants.collect();
+    (node("Slice", &inputs, &[y], vec![]), constants)
+}
+
+#[test]
+fn slices_count_from_the_end_of_what_is_live() {
+    const END: i64 = i64::MAX;
+    let cases: [([i64; 3], Sliced); 9] = [
+        ([1, -1, 1], [&[], &[], &[], &[2], &[2, 3]]),
+        ([-2, END, 1], [&[], &[1], &[1, 2], &[2, 3], &[3, 4]]),
+        ([-3, -1, 1], [&[], &[], &[1], &[1, 2], &[2, 3]]),
+        ([-2, 1, 1], [&[], &[1], &[1], &[], &[]]),
+        ([1, END, 2], [&[], &[], &[2], &[2], &[2, 4]]),
+        ([-3, END, 2], [&[], &[1], &[1], &[1, 3], &[2, 4]]),
+        (
+            [-1, -END, -1],
+            [&[], &[1], &[2, 1], &[3, 2, 1], &[4, 3, 2, 1]],
+        ),
+        ([3, -END, -2], [&[], &[1], &[2], &[3, 1], &[4, 2]]),
+        ([-1, 0, -1], [&[], &[], &[2], &[3, 2], &[4, 3, 2]]),
+    ];
+    for (places, expected) in cases {
+        let (node, constants) = slice("y", "rows", places);
+        let model = rows(vec![node], constants, &["y"]);
+        let most = expected.iter().map(|rows| rows.len()).max();
+        let bound = import(&model).unwrap();
+        let bound = &bound[bound.outputs()[0]].ty().shape;
+        assert_eq!(Some(bound[0]), most, "{places:?}");
+        for (keeps, rows) in expected.iter().enumerate() {
+            let r = results(&model, keeps);
+            let row = |i: &usize| [*i as f64, (i * i) as f64];
+            let values: Vec<f64> = rows.iter().flat_map(row).collect();
+            is(&r[0], &[rows.len(), 2], &values);
+        }
+    }
+}
+
+/// The last three rows without the last one, and these from behind; and from a place that is computed from the size.
+#[test]
+fn slices_of_slices_and_of_computed_places() {
+    let mut nodes = vec![
+        node("Shape", &["rows"], &["shape"], vec![int("end", 1)]),
+        node("Sub", &["shape", "three"], &["from"], vec![]),
+        node("Slice", &["rows", "from", "shape", "front"], &["c"], vec![]),
+    ];
+    let mut constants = vec![int64s("three", &[3]), int64s("front", &[0])];
+    for (y, x, places) in [
+        ("last", "rows", [-3, i64::MAX, 1]),
+        ("a", "last", [0, -1, 1]),
+        ("b", "a", [-1, i64::MIN, -1]),
+    ] {
+        let (node, own) = slice(y, x, places);
+        nodes.push(node);
+        constants.extend(own);
+    }
+    let model = rows(nodes, constants, &["a", "b", "c"]);
+    let expected: [Sliced; 3] = [
+        [&[], &[], &[1], &[1, 2], &[2, 3]],
+        [&[], &[], &[1], &[2, 1], &[3, 2]],
+        // Of two rows the first place is -1: the last row.
+        [&[], &[1], &[2], &[1, 2, 3], &[2, 3, 4]],
+    ];
+    for keeps in 0..=4 {
+        for (r, rows) in results(&model, keeps).iter().zip(expected) {
+            let row = |i: &usize| [*i as f64, (i * i) as f64];
+            let values: Vec<f64> = rows[keeps].iter().flat_map(row).collect();
+            is(r, &[rows[keeps].len(), 2], &values);
+        }
+    }
+}
+
+/// The first column is reversed; of the second, sequences of one element stay.
+#[test]
+fn a_sequence_is_reversed_up_to_what_is_live() {
+    let axes = vec![int("time_axis", 0), int("batch_axis", 1)];
+    let nodes = vec![
+        node("Shape", &["rows"], &["length"], vec![int("end", 1)]),
+        node("Min", &["length", "most"], &["lengths"], vec![]),
+        node("ReverseSequence", &["rows", "lengths"], &["y"], axes),
+    ];
+    let model = rows(nodes, vec![int64s("most", &[9, 1])], &["y"]);
+    for keeps in 0..=4 {
+        let row = |i: usize| [(keeps + 1 - i) as f64, (i * i) as f64];
+        let values: Vec<f64> = (1..=keeps).flat_map(row).collect();
+        is(&results(&model, keeps)[0], &[keeps, 2], &values);
+    }
+}
+
+/// h = 2 h + t for rows t, from 1 on: forwards and backwards.
+#[test]
+fn a_recurrent_network_ends_where_what_is_live_does() {
+    let affine = AttributeProto {
+        name: Some("activations".into()),
+        strings: vec!["Affine".into(), "Affine".into()],
+        r#type: Some(8),
+        ..Default::default()
+    };
+    let directions = text("direction", "bidirectional");
+    let nodes = vec![
+        node("Unsqueeze", &["rows", "batch"], &["steps"], vec![]),
+        node(
+            "RNN",
+            &["steps", "w", "r", "", "", "ones"],
+            &["y", "last"],
+            vec![affine, directions],
+        ),
+    ];
+    let constants = vec![
+        int64s("batch", &[1]),
+        floats("w", &[2, 1, 2], &[1.0, 0.0, 1.0, 0.0]),
+        floats("r", &[2, 1, 1], &[2.0, 2.0]),
+        floats("ones", &[2, 1, 1], &[1.0, 1.0]),
+    ];
+    let model = rows(nodes, constants, &["y", "last"]);
+    for keeps in 0..=4 {
+        let states = |order: Vec<usize>| -> Vec<f64> {
+            let mut h = 1.0;
+            let mut next = |t: usize| {
+                h = 2.0 * h + t as f64;
+                h
+            };
+            order.into_iter().map(&mut next).collect()
+        };
+        let forward = states((1..=keeps).collect());
+        let backward = states((1..=keeps).rev().collect());
+        let last = |states: &[f64]| states.last().copied().unwrap_or(1.0);
+        let both = forward.iter().zip(backward.iter().rev());
+        let y: Vec<f64> = both.flat_map(|(a, b)| [*a, *b]).collect();
+        let r = results(&model, keeps);
+        is(&r[0], &[keeps, 2, 1, 1], &y);
+        is(&r[1], &[2, 1, 1], &[last(&forward), last(&backward)]);
+    }
+}
+
+/// As many steps as are live give what a model of just so many steps gives.
+#[test]
+fn cells_on_live_steps_are_those_on_so_many_steps() {
+    let weights = |name: &str, shape: &[i64; 3]| {
+        let count: i64 = shape.iter().product();
+        let values: Vec<f32> = (0..count)
+            .map(|i| (i * 7 % 11) as f32 / 11.0 - 0.4)
+            .collect();
+        floats(name, shape, &values)
+    };
+    for (cell, gates, batch_first) in [("LSTM", 4, 0), ("GRU", 3, 1), ("RNN", 1, 0), ("LSTM", 4, 1)]
+    {
+        let outputs = &["y", "h", "c"][..if cell == "LSTM" { 3 } else { 2 }];
+        let attributes = vec![
+            text("direction", "bidirectional"),
+            int("layout", batch_first),
+        ];
+        let own = node(cell, &["steps", "w", "r"], outputs, attributes);
+        let axis = 1 - batch_first;
+        let constants = vec![
+            int64s("batch", &[axis]),
+            weights("w", &[2, gates * 3, 2]),
+            weights("r", &[2, gates * 3, 3]),
+        ];
+        let nodes = vec![
+            node("Unsqueeze", &["rows", "batch"], &["steps"], vec![]),
+            own.clone(),
+        ];
+        let model = rows(nodes, constants.clone(), outputs);
+        for keeps in 0..=4 {
+            let shape = [[keeps, 1, 2], [1, keeps, 2]][batch_first as usize];
+            let graph = GraphProto {
+                name: Some("g".into()),
+                node: vec![own.clone()],
+                input: vec![known("steps", F32, &shape.map(|d| d as i64))],
+                output: outputs.iter().map(|o| undeclared(o)).collect(),
+                initializer: constants[1..].to_vec(),
+                ..Default::default()
+            };
+            let row = |i: usize| [i as f32, (i * i) as f32];
+            let steps: Vec<f32> = (1..=keeps).flat_map(row).collect();
+            let steps = [Arc::new(Tensor::from_slice(&shape, &steps))];
+            let fixed = import(&file(18, graph)).unwrap();
+            let fixed = evaluate(&fixed, &steps, Keep::Outputs).unwrap().results();
+            for (live, fixed) in results(&model, keeps).iter().zip(fixed) {
+                let values: Vec<f64> = (0..fixed.len()).map(|i| fixed.get_f64(i)).collect();
+                is(live, fixed.shape(), &values);
+            }
+        }
+    }
+}
+
+#[test]
+fn updates_are_placed_from_the_end_of_what_is_live() {
+    let add =
+        |y: &str, inputs: &[&str]| node("ScatterND", inputs, &[y], vec![text("reduction", "add")]);
+    let nodes = vec![
+        add("a", &["rows", "ends", "two"]),
+        add("b", &["rows", "corner", "five"]),
+        add("c", &["a", "none_at", "none_of"]),
+    ];
+    let at = |name: &str, shape: &[i64], values: &[i64]| TensorProto {
+        dims: shape.to_vec(),
+        ..int64s(name, values)
+    };
+    let constants = vec![
+        at("ends", &[2, 1], &[0, -1]),
+        floats("two", &[2, 2], &[10.0, 20.0, 30.0, 40.0]),
+        at("corner", &[1, 2], &[-1, -2]),
+        floats("five", &[1], &[5.0]),
+        at("none_at", &[0, 1], &[]),
+        floats("none_of", &[0, 2], &[]),
+    ];
+    let model = rows(nodes, constants, &["a", "b", "c"]);
+    let r = results(&model, 3);
+    is(&r[0], &[3, 2], &[11.0, 21.0, 2.0, 4.0, 33.0, 49.0]);
+    is(&r[1], &[3, 2], &[1.0, 1.0, 2.0, 4.0, 8.0, 9.0]);
+    assert_eq!(r[0], r[2]);
+    let r = results(&model, 1);
+    is(&r[0], &[1, 2], &[41.0, 61.0]);
+    is(&r[1], &[1, 2], &[6.0, 1.0]);
 }

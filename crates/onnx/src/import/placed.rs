@@ -2,13 +2,13 @@
 
 use super::apart::fitted;
 use super::complete;
-use super::sized::{refuse, set, sizes_of};
+use super::sized::{refuse, set, set_all, sizes_of};
 use crate::indexing;
 use crate::live::Extent;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
 use graph::ValueId;
-use graph::ops::{Binary, Gather, Op, Pad, PadMode, ScatterNd, Slice};
+use graph::ops::{Binary, Concat, Gather, Op, Pad, PadMode, ScatterNd, Slice};
 use tensor::{DType, Tensor};
 
 /// What is live of the operand stays live, or is as many as the shape says; other sizes may come from the shape.
@@ -208,35 +208,55 @@ pub(super) fn tile(n: &mut NodeImport, operator: &Operator) -> Imported {
     Ok(vec![set(n, y, extents)?])
 }
 
-/// As [`scatter`], with tuples of indices: rows of which are not live along the first axis.
-pub(super) fn scatter_tuples(n: &mut NodeImport) -> Imported {
+/// As [`scatter`], with tuples of indices: an operand that is live stays so.
+pub(super) fn scatter_tuples(n: &mut NodeImport, operator: &Operator) -> Imported {
     let (x, given, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let shape = n.shape(x);
-    let is_first = |v| n.live.extents(v).iter().all(|e| e.axis == 0);
-    let fixed = n.live.extents(x).is_empty() && is_first(given) && is_first(updates);
-    let own = n.shape(given);
-    if !fixed || n.ty(x).is_empty() || own.len() != 2 || own[1] == 0 {
+    let (shape, own) = (n.shape(x), n.shape(given));
+    let Some((depth, tuples)) = own.split_last() else {
         return refuse(n);
+    };
+    let (depth, rank) = (*depth, tuples.len());
+    let whole = n.live.extents(given).iter().any(|e| e.axis == rank);
+    if whole || n.ty(x).is_empty() || depth == 0 || depth > shape.len() {
+        return refuse(n);
+    }
+    if n.ty(given).is_empty() {
+        let extents = n.live.extents(x).to_vec();
+        let values = complete(n, operator.import)?;
+        return set_all(n, values, &extents);
+    }
+    let mut dead = n.live.extents(given).to_vec();
+    for e in n.live.extents(updates) {
+        if e.axis < rank && dead.iter().all(|own| own.axis != e.axis) {
+            dead.push(*e);
+        }
     }
     let combine = indexing::combine(n)?;
     let indices = n.cast(given, DType::I64)?;
-    let along = |d: usize| shape[d] as i64;
-    let sizes: Vec<i64> = (0..own[1]).map(along).collect();
-    let sizes = n
-        .model
-        .add_result(&n.name, Tensor::from_slice(&[own[1]], &sizes));
+    let sizes: Vec<ValueId> = (0..depth)
+        .map(|d| match n.live.count(x, d) {
+            Some(count) => n.as_vector(count),
+            None => {
+                let size = Tensor::from_slice(&[1], &[shape[d] as i64]);
+                Ok(n.model.add_result(&n.name, size))
+            }
+        })
+        .collect::<Result<_, _>>()?;
+    let sizes = match sizes[..] {
+        [one] => one,
+        _ => n.emit(Op::Concat(Concat { axis: 0 }), &sizes)?,
+    };
     let zero = n.number(0);
     let from_end = n.binary(Binary::Add, indices, sizes)?;
     let negative = n.binary(Binary::Less, indices, zero)?;
     let mut indices = n.emit(Op::Where, &[negative, from_end, indices])?;
-    let mut behind = vec![0; own[1]];
-    behind[0] = along(0);
+    let mut behind = vec![0; depth];
+    behind[0] = shape[0] as i64;
     let behind = n
         .model
-        .add_result(&n.name, Tensor::from_slice(&[own[1]], &behind));
-    let counts = [given, updates].map(|v| n.live.count(v, 0));
-    for count in counts.into_iter().flatten() {
-        let live = n.is_live(Extent { axis: 0, count }, &own)?;
+        .add_result(&n.name, Tensor::from_slice(&[depth], &behind));
+    for e in dead {
+        let live = n.is_live(e, &own)?;
         indices = n.emit(Op::Where, &[live, indices, behind])?;
     }
     let mut pads = vec![(0, 0); shape.len()];
@@ -250,5 +270,7 @@ pub(super) fn scatter_tuples(n: &mut NodeImport) -> Imported {
         steps: vec![1; shape.len()],
         sizes: shape,
     };
-    Ok(vec![n.emit(Op::Slice(cut), &[y])?])
+    let y = n.emit(Op::Slice(cut), &[y])?;
+    let extents = n.live.extents(x).to_vec();
+    Ok(vec![set(n, y, extents)?])
 }

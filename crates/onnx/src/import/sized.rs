@@ -4,7 +4,7 @@
 //! operand is masked where the operator would mix what is live with what is not, so that results never depend on what lies
 //! beyond a count.
 
-use super::{apart, complete, placed, sampled, summed};
+use super::{apart, complete, placed, sampled, summed, timed};
 use crate::live::{Extent, Range};
 use crate::moving;
 use crate::node::{Imported, NodeImport, Problem};
@@ -168,6 +168,7 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
     let any = (0..n.inputs.len()).any(|i| live(n, i));
     match name {
         "Unique" if any => complete(n, operator.import),
+        "LSTM" | "GRU" | "RNN" | "DynamicQuantizeLSTM" if any => timed::recurrent(n, operator),
         _ if !operator.domain.is_empty() && any => refuse(n),
         _ if !operator.domain.is_empty() => complete(n, operator.import),
         "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
@@ -175,8 +176,7 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
         "TopK" => top_k(n, operator),
         "Resize" if sampled::concerns(n) => sampled::resize(n, operator),
         "Tile" => placed::tile(n, operator),
-        "Slice" if moving::concerns(n) => moving::slice(n),
-        "Slice" => slice(n, operator),
+        "Slice" if any || moving::concerns(n) => moving::slice(n),
         "Reshape" if any => reshaped(n, operator),
         _ if !any && OF_SIZES.contains(&name) => of_sizes(n, operator),
         "Equal" if !any => equal_sizes(n, operator),
@@ -194,7 +194,8 @@ fn by_rule(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
         "Pad" => placed::pad(n, operator),
         "Scatter" | "ScatterElements" => placed::scatter(n),
-        "ScatterND" => placed::scatter_tuples(n),
+        "ScatterND" => placed::scatter_tuples(n, operator),
+        "ReverseSequence" => timed::reversed(n, operator),
         "CumSum" => summed::running(n, operator),
         "Softmax" | "LogSoftmax" => shares(n, operator),
         "ArgMax" | "ReduceMax" | "ReduceLogSumExp" => {
@@ -723,77 +724,4 @@ fn top_k(n: &mut NodeImport, operator: &Operator) -> Imported {
     };
     extents.extend(count.map(|count| Extent { axis, count }));
     set_all(n, values, &extents)
-}
-
-/// From a fixed place on; to a place that may be computed from sizes, or count from the end of
-/// what is live.
-fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let x = n.input(0)?;
-    let rank = n.ty(x).rank();
-    let from = n.shape(x);
-    n.at_bounds = true;
-    let starts = n.ints_by_opset("starts", 1, 9)?.unwrap_or_default();
-    let ends = n.ints_by_opset("ends", 2, 9)?.unwrap_or_default();
-    let axes = n.ints_by_opset("axes", 3, 9)?;
-    let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let steps = match n.opset {
-        ..10 => None,
-        _ => n.constant_ints(4, "steps")?,
-    };
-    let moving = |i: usize| {
-        n.inputs
-            .get(i)
-            .copied()
-            .flatten()
-            .filter(|v| n.live.range(*v).is_some())
-    };
-    if n.opset >= 10 && [1, 3, 4].into_iter().any(|i| moving(i).is_some()) {
-        return Problem::unsupported("the data decide where it starts, its axes or its steps");
-    }
-    let moving_end = if n.opset < 10 { None } else { moving(2) };
-    let own = n.live.extents(x).to_vec();
-    let y = complete(n, operator.import)?[0];
-    let mut extents = own.clone();
-    for (i, axis) in axes.iter().enumerate() {
-        let d = n.axis(*axis, rank)?;
-        let live = n.live.count(x, d);
-        let end = match moving_end.and_then(|v| n.live.range(v).map(|r| (v, r.clone()))) {
-            Some((_, r)) if r.low.get_i64(i) < 0 && r.low.get_i64(i) != r.high.get_i64(i) => {
-                return Problem::unsupported(
-                    "the data decide whether its end counts from the end of an axis",
-                );
-            }
-            Some((v, r)) if r.low.get_i64(i) != r.high.get_i64(i) => {
-                let at = n.number(i as i64);
-                let end = n.emit(Op::Gather(Gather { axis: 0 }), &[v, at])?;
-                Some(n.cast(end, DType::I64)?)
-            }
-            _ => None,
-        };
-        if live.is_none() && end.is_none() {
-            continue;
-        }
-        let step = steps.as_ref().map_or(1, |s| s[i]);
-        if step != 1 || starts[i] < 0 {
-            return Problem::unsupported(
-                "it steps, or counts its start from an end, along an axis whose size the data decide",
-            );
-        }
-        let size = live.unwrap_or_else(|| n.number(from[d] as i64));
-        let count = match end {
-            Some(end) => n.binary(Binary::Min, size, end)?,
-            None if ends[i] < 0 => {
-                let back = n.number(ends[i]);
-                n.binary(Binary::Add, size, back)?
-            }
-            None => minimum(n, size, ends[i])?,
-        };
-        let start = n.number(starts[i]);
-        let count = n.binary(Binary::Sub, count, start)?;
-        let zero = n.number(0);
-        let count = n.binary(Binary::Max, count, zero)?;
-        extents.retain(|e| e.axis != d);
-        extents.push(Extent { axis: d, count });
-    }
-    Ok(vec![set(n, y, extents)?])
 }
