@@ -17,7 +17,10 @@ use crate::cache::{Access, Caches, LINE};
 use crate::frame::Frame;
 use contents::Contents;
 use ir::{BinaryOp, Expr, ExprKind, VarId};
-use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
+use llvm::pattern_loads;
+use lower::flat::{
+    AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, LanePattern, Stmt, Store,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use straight::{OfLane, Straight};
@@ -410,21 +413,9 @@ impl Compiler<'_> {
                 (offset.clone(), together(i64::from(lane.lanes), bytes, made))
             }
             (Some(_), LaneOffsets::Pattern(p)) => {
-                let span = p.span();
-                let all = p.distances.iter().map(|d| (d - span.start) * bytes);
-                let all: Vec<i64> = all.collect();
-                let instructions = made.instructions as usize;
-                let spanned = (span.end - span.start) * bytes;
-                let lanes = match instructions < all.len() {
-                    // Loads of further statements are those of the other lanes.
-                    true if spanned > instructions as i64 * LINE as i64 => {
-                        (self.next_lanes(all, instructions), bytes as u64)
-                    }
-                    // One wide load, whose lanes are then put in order.
-                    true => together(span.end - span.start, bytes, made),
-                    false => (all, bytes as u64),
-                };
-                (p.base.clone() + span.start, lanes)
+                let masked = load.map(|_| s.mask.is_some());
+                let lanes = self.of_pattern(p, bytes, made, masked);
+                (p.base.clone() + p.span().start, lanes)
             }
             (Some(lane), _) => {
                 return self.lanes(offset, each(lane), (base, bytes), access, only_at_first);
@@ -440,6 +431,36 @@ impl Compiler<'_> {
             access,
             only_at_first,
         })))
+    }
+
+    /// Distances in bytes of the accesses of a pattern from its element that comes first, and the bytes of each.
+    /// `masked` is whether a load is; a store has none.
+    fn of_pattern(
+        &mut self,
+        p: &LanePattern,
+        bytes: i64,
+        made: &Made,
+        masked: Option<bool>,
+    ) -> (Vec<i64>, u64) {
+        let span = p.span();
+        let from_first = |d: &i64| (d - span.start) * bytes;
+        let all: Vec<i64> = p.distances.iter().map(from_first).collect();
+        let instructions = made.instructions as usize;
+        if instructions >= all.len() {
+            return (all, bytes as u64);
+        }
+        // Wide loads, whose lanes are then put in order. They may read more than the lanes.
+        let wide = masked.and_then(|masked| pattern_loads(p, masked, instructions));
+        if let Some((starts, lanes)) = wide {
+            let each = u64::from(lanes) * bytes as u64;
+            return (starts.iter().map(from_first).collect(), each);
+        }
+        let spanned = (span.end - span.start) * bytes;
+        match spanned > instructions as i64 * LINE as i64 {
+            // Loads of further statements are those of the other lanes.
+            true => (self.next_lanes(all, instructions), bytes as u64),
+            false => together(span.end - span.start, bytes, made),
+        }
     }
 
     /// The distances of the lanes that a statement loads where rows of several statements are transposed in
@@ -497,7 +518,7 @@ fn together(lanes: i64, bytes: i64, made: &Made) -> (Vec<i64>, u64) {
     let bytes = (lanes * bytes) as u64;
     let instructions = u64::from(made.instructions.max(1));
     let each = bytes.div_ceil(instructions);
-    let distances = (0..instructions).map(|i| (i * each).min(bytes - 1) as i64);
+    let distances = (0..instructions).map(|i| (i * each).min(bytes - each) as i64);
     (distances.collect(), each)
 }
 
