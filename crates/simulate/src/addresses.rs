@@ -123,6 +123,7 @@ impl Addresses {
             made,
             frame,
             transposed: None,
+            chosen: None,
             bases,
             loops: vec![],
             extents: HashMap::new(),
@@ -197,6 +198,8 @@ struct Compiler<'a> {
     frame: &'a Frame,
     /// The distances of the lanes that the last statement loaded by rows, and the next lane.
     transposed: Option<(Vec<i64>, usize)>,
+    /// The lanes that take a value that has the current load.
+    chosen: Option<Expr>,
     bases: Vec<i64>,
     /// Around the current statement, outermost first.
     loops: Vec<(FlatLoopId, VarId)>,
@@ -367,6 +370,16 @@ impl Compiler<'_> {
                 }
                 Ok(())
             }
+            ExprKind::Select(c, a, b) if !c.loads() && !b.loads() => {
+                let before = self.chosen.clone();
+                self.chosen = Some(match &before {
+                    Some(around) => around.clone().and(c.clone()),
+                    None => c.clone(),
+                });
+                let found = self.loads(a, s, ids, nodes);
+                self.chosen = before;
+                found
+            }
             _ => {
                 for child in e.children() {
                     self.loads(child, s, ids, nodes)?;
@@ -403,6 +416,8 @@ impl Compiler<'_> {
         let around = self.loops.iter().rev().take(made.hoisted as usize);
         let only_at_first: Vec<usize> = around.map(|(_, v)| v.index()).collect();
         let each = |lane: Lane| (lane, mask);
+        // What only some lanes load is loaded lane by lane, unless all of it may be read.
+        let chosen = self.chosen.clone().filter(|_| load.is_some());
         let (offset, (distances, size)) = match (lane, &info.offsets) {
             (None, _) => (offset.clone(), together(1, bytes, made)),
             (Some(lane), _) if mask.is_some() => {
@@ -411,6 +426,10 @@ impl Compiler<'_> {
             (Some(lane), LaneOffsets::Consecutive) => {
                 // The lane's variable is 0 when no lane is looked at alone.
                 (offset.clone(), together(i64::from(lane.lanes), bytes, made))
+            }
+            (Some(lane), LaneOffsets::Pattern(p)) if p.readable.is_none() && chosen.is_some() => {
+                let lane = (lane, chosen.as_ref());
+                return self.lanes(offset, lane, (base, bytes), access, only_at_first);
             }
             (Some(_), LaneOffsets::Pattern(p)) => {
                 let masked = load.map(|_| s.mask.is_some());
