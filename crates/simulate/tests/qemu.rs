@@ -50,7 +50,7 @@ const SPILLED: &[&str] = &["op:conv2d(c=32,h=28,w=28,k=64)"];
 /// need, and some load a few lanes only.
 const SHARED_LOADS: &[&str] = &[
     "op:conv3d(c=45,d=3,h=13,w=29,k=9)",
-    "op:grouped_conv2d(c=60,h=53,w=53,k=60,groups=15)",
+    "op:grouped_conv2d(c=124,h=19,w=53,k=124,groups=31)",
 ];
 
 fn setting() -> CacheSetting {
