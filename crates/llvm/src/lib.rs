@@ -34,3 +34,4 @@ pub use machine::{
     RegisterUnit, Resource, SchedulingModel, Use, check_scoring_cpu, scoring_cpu,
 };
 pub use object::{CodegenError, Compiled, Compiler, Emit, version};
+pub use pattern::pattern_loads;

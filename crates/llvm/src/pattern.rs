@@ -52,6 +52,28 @@ fn pieces(distances: &[i64], window: &Range<i64>, widest: u32) -> Option<Pieces>
     })
 }
 
+/// The elements that loads of a pattern may read, as distances from its base. `None` if only the lanes of a mask may be
+/// read.
+fn window(pattern: &LanePattern, masked: bool) -> Option<Range<i64>> {
+    match (&pattern.readable, masked) {
+        (Some(readable), _) => Some(readable.clone()),
+        (None, false) => Some(pattern.block.clone().unwrap_or_else(|| pattern.span())),
+        (None, true) => None,
+    }
+}
+
+/// Where a pattern's loads of consecutive elements begin, as distances from its base, and how many elements each has, if
+/// so many loads give all lanes. `None` if the lanes are loaded otherwise.
+pub fn pattern_loads(pattern: &LanePattern, masked: bool, loads: usize) -> Option<(Vec<i64>, u32)> {
+    let window = window(pattern, masked)?;
+    let lanes = u32::try_from(pattern.distances.len()).ok()?;
+    let mut widths = std::iter::successors(Some(lanes), |w| Some(w / 2)).take_while(|w| *w > 1);
+    widths.find_map(|widest| {
+        let found = pieces(&pattern.distances, &window, widest)?;
+        (found.starts.len() == loads).then_some((found.starts, found.lanes))
+    })
+}
+
 impl Emitter<'_> {
     /// Whether a few loads and shuffles give all lanes of a pattern.
     pub fn loads_in_pieces(&self, buffer: BufferId, pattern: &LanePattern) -> bool {
@@ -72,12 +94,11 @@ impl Emitter<'_> {
         let dtype = self.code.buffers[buffer.index()].dtype;
         let widest = self.access_lanes(dtype, pattern.distances.len() as u32);
         let mask = s.mask();
-        let window = match (&pattern.readable, mask) {
-            (Some(readable), _) => readable.clone(),
-            (None, None) => pattern.block.clone().unwrap_or_else(|| pattern.span()),
-            (None, Some(_)) => return None,
-        };
-        let pieces = pieces(&pattern.distances, &window, widest)?;
+        let pieces = pieces(
+            &pattern.distances,
+            &window(pattern, mask.is_some())?,
+            widest,
+        )?;
         let element = self.memory_type(dtype);
         let base = self.address(buffer, &pattern.base, s);
         let t = self.b.vector_type(element, pieces.lanes);
@@ -209,6 +230,24 @@ mod tests {
         assert_eq!(loads(&repeated, 0..4, 16), Some((vec![0], 4)));
         let reversed: Vec<i64> = (0..8).map(|i| 7 - i).collect();
         assert_eq!(loads(&reversed, 0..8, 8), Some((vec![0], 8)));
+    }
+
+    #[test]
+    fn the_number_of_loads_says_how_wide_they_are() {
+        let pattern = |distances: Vec<i64>, readable| LanePattern {
+            base: ir::Expr::int(0),
+            distances,
+            readable,
+            block: None,
+        };
+        let halves = pattern(vec![4, 4, 4, 4, 8, 8, 8, 8], Some(4..12));
+        assert_eq!(pattern_loads(&halves, false, 1), Some((vec![4], 8)));
+        assert_eq!(pattern_loads(&halves, true, 2), Some((vec![4, 8], 4)));
+        assert_eq!(pattern_loads(&halves, false, 3), None);
+        // Only the elements that lanes have may be read: two loads that overlap.
+        let narrow = pattern(halves.distances, None);
+        assert_eq!(pattern_loads(&narrow, false, 2), Some((vec![4, 5], 4)));
+        assert_eq!(pattern_loads(&narrow, true, 2), None);
     }
 
     #[test]

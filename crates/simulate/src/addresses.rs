@@ -18,7 +18,10 @@ use crate::cache::{Access, Caches, LINE};
 use crate::frame::Frame;
 use contents::Contents;
 use ir::{BinaryOp, Expr, ExprKind, VarId};
-use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
+use llvm::pattern_loads;
+use lower::flat::{
+    AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, LanePattern, Stmt, Store,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use straight::{OfLane, Straight};
@@ -121,6 +124,7 @@ impl Addresses {
             made,
             frame,
             transposed: None,
+            chosen: None,
             bases,
             loops: vec![],
             extents: HashMap::new(),
@@ -195,6 +199,8 @@ struct Compiler<'a> {
     frame: &'a Frame,
     /// The distances of the lanes that the last statement loaded by rows, and the next lane.
     transposed: Option<(Vec<i64>, usize)>,
+    /// The lanes that take a value that has the current load.
+    chosen: Option<Expr>,
     bases: Vec<i64>,
     /// Around the current statement, outermost first.
     loops: Vec<(FlatLoopId, VarId)>,
@@ -365,6 +371,16 @@ impl Compiler<'_> {
                 }
                 Ok(())
             }
+            ExprKind::Select(c, a, b) if !c.loads() && !b.loads() => {
+                let before = self.chosen.clone();
+                self.chosen = Some(match &before {
+                    Some(around) => around.clone().and(c.clone()),
+                    None => c.clone(),
+                });
+                let found = self.loads(a, s, ids, nodes);
+                self.chosen = before;
+                found
+            }
             _ => {
                 for child in e.children() {
                     self.loads(child, s, ids, nodes)?;
@@ -401,6 +417,8 @@ impl Compiler<'_> {
         let around = self.loops.iter().rev().take(made.hoisted as usize);
         let only_at_first: Vec<usize> = around.map(|(_, v)| v.index()).collect();
         let each = |lane: Lane| (lane, mask);
+        // What only some lanes load is loaded lane by lane, unless all of it may be read.
+        let chosen = self.chosen.clone().filter(|_| load.is_some());
         let (offset, (distances, size)) = match (lane, &info.offsets) {
             (None, _) => (offset.clone(), together(1, bytes, made)),
             (Some(lane), _) if mask.is_some() => {
@@ -410,22 +428,14 @@ impl Compiler<'_> {
                 // The lane's variable is 0 when no lane is looked at alone.
                 (offset.clone(), together(i64::from(lane.lanes), bytes, made))
             }
+            (Some(lane), LaneOffsets::Pattern(p)) if p.readable.is_none() && chosen.is_some() => {
+                let lane = (lane, chosen.as_ref());
+                return self.lanes(offset, lane, (base, bytes), access, only_at_first);
+            }
             (Some(_), LaneOffsets::Pattern(p)) => {
-                let span = p.span();
-                let all = p.distances.iter().map(|d| (d - span.start) * bytes);
-                let all: Vec<i64> = all.collect();
-                let instructions = made.instructions as usize;
-                let spanned = (span.end - span.start) * bytes;
-                let lanes = match instructions < all.len() {
-                    // Loads of further statements are those of the other lanes.
-                    true if spanned > instructions as i64 * LINE as i64 => {
-                        (self.next_lanes(all, instructions), bytes as u64)
-                    }
-                    // One wide load, whose lanes are then put in order.
-                    true => together(span.end - span.start, bytes, made),
-                    false => (all, bytes as u64),
-                };
-                (p.base.clone() + span.start, lanes)
+                let masked = load.map(|_| s.mask.is_some());
+                let lanes = self.of_pattern(p, bytes, made, masked);
+                (p.base.clone() + p.span().start, lanes)
             }
             (Some(lane), _) => {
                 return self.lanes(offset, each(lane), (base, bytes), access, only_at_first);
@@ -441,6 +451,36 @@ impl Compiler<'_> {
             access,
             only_at_first,
         })))
+    }
+
+    /// Distances in bytes of the accesses of a pattern from its element that comes first, and the bytes of each.
+    /// `masked` is whether a load is; a store has none.
+    fn of_pattern(
+        &mut self,
+        p: &LanePattern,
+        bytes: i64,
+        made: &Made,
+        masked: Option<bool>,
+    ) -> (Vec<i64>, u64) {
+        let span = p.span();
+        let from_first = |d: &i64| (d - span.start) * bytes;
+        let all: Vec<i64> = p.distances.iter().map(from_first).collect();
+        let instructions = made.instructions as usize;
+        if instructions >= all.len() {
+            return (all, bytes as u64);
+        }
+        // Wide loads, whose lanes are then put in order. They may read more than the lanes.
+        let wide = masked.and_then(|masked| pattern_loads(p, masked, instructions));
+        if let Some((starts, lanes)) = wide {
+            let each = u64::from(lanes) * bytes as u64;
+            return (starts.iter().map(from_first).collect(), each);
+        }
+        let spanned = (span.end - span.start) * bytes;
+        match spanned > instructions as i64 * LINE as i64 {
+            // Loads of further statements are those of the other lanes.
+            true => (self.next_lanes(all, instructions), bytes as u64),
+            false => together(span.end - span.start, bytes, made),
+        }
     }
 
     /// The distances of the lanes that a statement loads where rows of several statements are transposed in
@@ -498,7 +538,7 @@ fn together(lanes: i64, bytes: i64, made: &Made) -> (Vec<i64>, u64) {
     let bytes = (lanes * bytes) as u64;
     let instructions = u64::from(made.instructions.max(1));
     let each = bytes.div_ceil(instructions);
-    let distances = (0..instructions).map(|i| (i * each).min(bytes - 1) as i64);
+    let distances = (0..instructions).map(|i| (i * each).min(bytes - each) as i64);
     (distances.collect(), each)
 }
 

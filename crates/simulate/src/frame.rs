@@ -97,7 +97,7 @@ impl Frame {
 }
 
 /// Where an instruction accesses the stack, if it is for other than an array of the flat code.
-fn spilled(code: &Code, i: &Instruction) -> Option<Address> {
+pub(crate) fn spilled(code: &Code, i: &Instruction) -> Option<Address> {
     let access = i.of_access.and_then(|id| code.accesses.get(id as usize));
     let array = access.is_some_and(|a| code.buffers[a.buffer.index()].place == BufferPlace::Stack);
     i.address

@@ -8,7 +8,7 @@
 
 use crate::addresses::{Addresses, EVENTS, Made, NotFollowed};
 use crate::cache::{Access, CacheSetting, Caches, Geometry, LINE};
-use crate::frame::Frame;
+use crate::frame::{Frame, spilled};
 use crate::statistics::{Sampled, Statistics, miss_costs};
 use analysis::{Analysis, Class, MachineLoop};
 use ir::{BufferId, Expr};
@@ -135,7 +135,7 @@ fn made(kernel: Kernel<'_>) -> HashMap<AccessId, Made> {
     let mut found = Found {
         kernel,
         made: HashMap::new(),
-        read: HashSet::new(),
+        read: HashMap::new(),
     };
     for (s, around) in &statements {
         for load in s.loads_with_ids() {
@@ -145,7 +145,7 @@ fn made(kernel: Kernel<'_>) -> HashMap<AccessId, Made> {
     }
     // An instruction that computes and loads at once has the id of its statement.
     for (s, around) in &statements {
-        let open = found.open(s);
+        let open = found.open(s, around);
         let each = runs.loads.get(&s.id).map(|n| n / open.len() as f64);
         open.into_iter()
             .for_each(|load| found.load(load, each.as_ref(), around));
@@ -156,7 +156,7 @@ fn made(kernel: Kernel<'_>) -> HashMap<AccessId, Made> {
         let Some(left) = within.and_then(|l| runs.anonymous.get_mut(l)) else {
             continue;
         };
-        for load in found.open(s) {
+        for load in found.open(s, around) {
             let executions = found.executions(load.0, around);
             if *left >= executions {
                 *left -= executions;
@@ -174,17 +174,35 @@ type Load<'c> = (AccessId, BufferId, &'c Expr);
 struct Found<'k> {
     kernel: Kernel<'k>,
     made: HashMap<AccessId, Made>,
-    /// What is loaded: an equal load needs no instruction of its own.
-    read: HashSet<(BufferId, Expr)>,
+    /// What is loaded, and where. An equal load needs no instruction of its own, if one of these is made as often.
+    read: HashMap<(BufferId, Expr), Vec<Place>>,
+}
+
+/// Where a load of the flat code is.
+#[derive(Clone, Copy)]
+struct Place {
+    innermost: Option<FlatLoopId>,
+    executions: f64,
+}
+
+impl Place {
+    /// Whether a load here leaves an equal load elsewhere without an instruction. In one loop, a load under a condition
+    /// does so only for loads that are made no more often.
+    fn stands_for(self, other: Place) -> bool {
+        self.innermost != other.innermost || self.executions >= 0.99 * other.executions
+    }
 }
 
 impl Found<'_> {
     /// Loads of a statement from memory that no instruction was found for.
-    fn open<'c>(&self, s: &'c Store) -> Vec<Load<'c>> {
+    fn open<'c>(&self, s: &'c Store, around: &[FlatLoopId]) -> Vec<Load<'c>> {
         let mut open: Vec<Load<'c>> = Vec::new();
         for (id, buffer, at) in s.loads_with_ids() {
             let place = self.kernel.code.buffers[buffer.index()].place;
-            let known = self.made.contains_key(&id) || self.read.contains(&(buffer, at.clone()));
+            let here = self.place(id, around);
+            let equal = self.read.get(&(buffer, at.clone()));
+            let covered = equal.is_some_and(|all| all.iter().any(|p| p.stands_for(here)));
+            let known = self.made.contains_key(&id) || covered;
             let again = open.iter().any(|o| (o.1, o.2) == (buffer, at));
             if place != BufferPlace::Register && !known && !again {
                 open.push((id, buffer, at));
@@ -195,7 +213,16 @@ impl Found<'_> {
 
     fn load(&mut self, (id, buffer, at): Load<'_>, runs: Option<&f64>, around: &[FlatLoopId]) {
         if self.add(id, runs, around) {
-            self.read.insert((buffer, at.clone()));
+            let place = self.place(id, around);
+            let equal = self.read.entry((buffer, at.clone())).or_default();
+            equal.push(place);
+        }
+    }
+
+    fn place(&self, id: AccessId, around: &[FlatLoopId]) -> Place {
+        Place {
+            innermost: around.last().copied(),
+            executions: self.executions(id, around),
         }
     }
 
@@ -285,7 +312,8 @@ impl Runs {
                 for i in &function.instructions[block.instructions.clone()] {
                     // What a class is costs more than all else here.
                     let accesses = i.loads || i.stores;
-                    if !accesses || matches!(Class::of(i), Class::Prefetch) {
+                    let is_data = accesses && spilled(kernel.code, i).is_none();
+                    if !is_data || matches!(Class::of(i), Class::Prefetch) {
                         continue;
                     }
                     match (i.of_access, within) {
