@@ -1,7 +1,8 @@
-//! Loops whose accesses all step by constants: what a few iterations access is made out once and used again.
+//! Loops whose accesses step by constants, or by entries of tables that do: what a few iterations access is made out once
+//! and used again.
 //!
 //! The lines that some iterations touch depend on where each [`Base`] lies within its line, on which conditions hold,
-//! and on nothing else. A [`Plan`] is kept for each such case.
+//! and on nothing else. A [`Plan`] is kept for each such case. Where entries of tables step, it is one iteration's.
 
 use super::plan::{Plan, Planner, Quick};
 use super::terms::{Number, Part, Range, State, Sums};
@@ -23,6 +24,8 @@ pub(super) struct Straight {
     number: usize,
     bases: Vec<Base>,
     guards: Vec<(Range, i64)>,
+    /// What decides beside guards which accesses are made.
+    tests: Vec<Term>,
     /// Variables of other loops. Some accesses are made only where all of a list are 0.
     only_at_first: Vec<Vec<usize>>,
     masks: Vec<Mask>,
@@ -31,12 +34,21 @@ pub(super) struct Straight {
     planned: i64,
 }
 
-/// Where addresses begin: a sum, and what is none and stays while the loop runs.
+/// Where addresses begin: a sum, and multiples of what is none.
 #[derive(Debug)]
 struct Base {
     sum: usize,
-    parts: Vec<(Part, i64)>,
-    /// What an iteration adds.
+    terms: Vec<(Term, i64)>,
+    /// What an iteration adds to the sum.
+    step: i64,
+}
+
+/// What is no sum, and what iterations add to its index.
+#[derive(Debug)]
+struct Term {
+    part: Part,
+    /// By variables of inner loops that are written out.
+    more: i64,
     step: i64,
 }
 
@@ -55,6 +67,7 @@ struct Row {
 struct When {
     /// Which guards must hold, or must not.
     guards: Vec<(usize, bool)>,
+    tests: Vec<(usize, bool)>,
     /// Only in the first iteration.
     first: bool,
     only_at_first: Option<usize>,
@@ -125,7 +138,7 @@ fn ceil(a: i64, b: i64) -> i64 {
 }
 
 impl Straight {
-    /// None if the accesses of the body do not step by constants.
+    /// None if something in the body does not step by constants.
     pub(super) fn of(
         body: &[Node],
         (var, extent): (usize, i64),
@@ -136,11 +149,13 @@ impl Straight {
             var,
             sums,
             around: vec![],
+            tested: vec![],
             outer: vec![],
             found: Straight {
                 number,
                 bases: vec![],
                 guards: vec![],
+                tests: vec![],
                 only_at_first: vec![],
                 masks: vec![],
                 rows: vec![],
@@ -149,8 +164,11 @@ impl Straight {
         };
         all.nodes(body)?;
         let mut found = all.found;
+        let terms = found.bases.iter().flat_map(|b| &b.terms).map(|t| &t.0);
+        let steps = terms.chain(&found.tests).any(|t| t.step != 0);
         let planned = (PLANNED / found.rows.len().max(1) as i64).clamp(1, ITERATIONS);
         found.planned = match planned >= extent {
+            _ if steps => 1,
             true => extent,
             // Bases come back to the same places of their lines.
             false => 1 << planned.ilog2(),
@@ -199,7 +217,7 @@ impl Straight {
 
     /// Finds the case of so many iterations from one on, between whose masks nothing changes, and the lines of the
     /// bases. A case lists the iterations, whether the first is that of the loop, the places of the bases in their
-    /// lines, the iterations in which guards hold, which variables are 0, and the lanes of masks.
+    /// lines, the iterations in which guards hold, which tests do, which variables are 0, and the lanes of masks.
     fn find(&self, from: i64, iterations: i64, state: &State<'_>, s: &mut Scratch) {
         s.case.clear();
         s.lines.clear();
@@ -213,6 +231,9 @@ impl Straight {
             let (first, end) = ((first - from).max(0), (end - from).min(iterations));
             s.case
                 .extend(if first < end { [first, end] } else { [0, 0] });
+        }
+        for test in &self.tests {
+            s.case.push(i64::from(test.at(from, state) != 0));
         }
         for vars in &self.only_at_first {
             let first = vars.iter().all(|v| state.vars[*v] == 0);
@@ -228,6 +249,7 @@ impl Straight {
         let (head, case) = case.split_at(2);
         let (places, case) = case.split_at(self.bases.len());
         let (guards, case) = case.split_at(2 * self.guards.len());
+        let (tests, case) = case.split_at(self.tests.len());
         let (at_first, lanes) = case.split_at(self.only_at_first.len());
         let mut planner = Planner::new(caches);
         for n in 0..head[0] {
@@ -235,6 +257,7 @@ impl Straight {
             for row in &self.rows {
                 let when = &row.when;
                 let made = when.guards.iter().all(|(g, is)| holds(*g) == *is)
+                    && when.tests.iter().all(|(t, is)| (tests[*t] != 0) == *is)
                     && (!when.first || (n == 0 && head[1] != 0))
                     && when.only_at_first.is_none_or(|v| at_first[v] != 0);
                 let (first, end) = match when.mask {
@@ -261,17 +284,29 @@ impl Base {
     #[inline]
     fn at(&self, n: i64, state: &State<'_>) -> i64 {
         let at = state.sums[self.sum].wrapping_add(self.step.wrapping_mul(n));
-        let parts = self.parts.iter();
-        parts.fold(at, |at, (part, k)| {
-            at.wrapping_add(part.at(state).wrapping_mul(*k))
+        let terms = self.terms.iter();
+        terms.fold(at, |at, (term, k)| {
+            at.wrapping_add(term.at(n, state).wrapping_mul(*k))
         })
     }
 
-    fn is(&self, number: &Number) -> bool {
-        let both = self.parts.iter().zip(&number.parts);
-        self.sum == number.sum
-            && self.parts.len() == number.parts.len()
-            && both.into_iter().all(|((a, j), (b, k))| a.is(b) && j == k)
+    fn is(&self, other: &Base) -> bool {
+        let mut both = self.terms.iter().zip(&other.terms);
+        self.sum == other.sum
+            && self.terms.len() == other.terms.len()
+            && both.all(|((a, j), (b, k))| a.is(b) && j == k)
+    }
+}
+
+impl Term {
+    /// In an iteration.
+    #[inline]
+    fn at(&self, n: i64, state: &State<'_>) -> i64 {
+        self.part.at_entry(self.more + self.step * n, state)
+    }
+
+    fn is(&self, other: &Term) -> bool {
+        self.part.is(&other.part) && self.more == other.more
     }
 }
 
@@ -312,6 +347,8 @@ struct Lister<'s> {
     sums: &'s Sums,
     /// Guards around the current node.
     around: Vec<(usize, bool)>,
+    /// Tests around it.
+    tested: Vec<(usize, bool)>,
     /// Variables of inner loops that are written out, and their values.
     outer: Vec<(usize, i64)>,
     found: Straight,
@@ -331,19 +368,26 @@ impl Lister<'_> {
                 then,
                 otherwise,
             } => {
-                let one_side = otherwise.is_empty() || cond.ranges.len() == 1;
-                if !cond.others.is_empty() || !one_side {
+                if !otherwise.is_empty() && cond.ranges.len() + cond.others.len() != 1 {
                     return None;
                 }
-                let before = self.around.len();
+                let (guards, tests) = (self.around.len(), self.tested.len());
                 for r in &cond.ranges {
                     let guard = self.guard(r, 0);
                     self.around.push((guard, true));
                 }
+                for (part, is) in &cond.others {
+                    let test = self.term(part)?;
+                    let test = index_of(&mut self.found.tests, test, Term::is);
+                    self.tested.push((test, *is));
+                }
                 self.nodes(then)?;
-                self.around[before..].iter_mut().for_each(|g| g.1 = false);
+                let around = self.around[guards..].iter_mut();
+                let tested = self.tested[tests..].iter_mut();
+                around.chain(tested).for_each(|(_, is)| *is = !*is);
                 self.nodes(otherwise)?;
-                self.around.truncate(before);
+                self.around.truncate(guards);
+                self.tested.truncate(tests);
                 Some(())
             }
             Node::Loop {
@@ -393,70 +437,80 @@ impl Lister<'_> {
         }
     }
 
-    /// A row for an access at a number; none if it is not made.
-    fn row(&mut self, at: &Number, bytes: u64, access: Access, first: &[usize]) -> Option<Row> {
+    /// A row for an access at a number, or nothing if it is never made. None if the number does not step by constants.
+    fn row(
+        &mut self,
+        at: &Number,
+        bytes: u64,
+        access: Access,
+        first: &[usize],
+    ) -> Option<Option<Row>> {
         let written_out = |v: &usize| self.outer.iter().find(|(o, _)| o == v);
         if first.iter().filter_map(written_out).any(|(_, n)| *n > 0) {
-            return None;
+            return Some(None);
         }
         let others = first
             .iter()
             .filter(|v| **v != self.var && written_out(v).is_none());
         let others: Vec<usize> = others.copied().collect();
         let lists = &mut self.found.only_at_first;
-        let only_at_first = (!others.is_empty()).then(|| index_of(lists, others));
-        Some(Row {
-            base: self.base(at),
+        let only_at_first = (!others.is_empty()).then(|| index_of(lists, others, Vec::eq));
+        Some(Some(Row {
+            base: self.base(at)?,
             constant: at.constant + self.added(at.sum),
             bytes,
             access,
             when: When {
                 guards: self.around.clone(),
+                tests: self.tested.clone(),
                 first: first.contains(&self.var),
                 only_at_first,
                 mask: None,
             },
-        })
+        }))
     }
 
-    fn base(&mut self, at: &Number) -> usize {
-        let bases = &mut self.found.bases;
-        bases.iter().position(|b| b.is(at)).unwrap_or_else(|| {
-            bases.push(Base {
-                sum: at.sum,
-                parts: at.parts.clone(),
-                step: self.sums.step(at.sum, self.var),
-            });
-            bases.len() - 1
+    fn base(&mut self, at: &Number) -> Option<usize> {
+        let terms = at.parts.iter().map(|(p, k)| Some((self.term(p)?, *k)));
+        let base = Base {
+            sum: at.sum,
+            terms: terms.collect::<Option<_>>()?,
+            step: self.sums.step(at.sum, self.var),
+        };
+        Some(index_of(&mut self.found.bases, base, Base::is))
+    }
+
+    fn term(&self, part: &Part) -> Option<Term> {
+        let mut more = 0;
+        for (var, n) in &self.outer {
+            more += part.index_step(*var, self.sums)? * n;
+        }
+        Some(Term {
+            part: part.clone(),
+            more,
+            step: part.index_step(self.var, self.sums)?,
         })
     }
 
     fn touch(&mut self, t: &Touch) -> Option<()> {
-        self.parts_stay(&t.at)?;
         for distance in &t.distances {
-            if let Some(mut row) = self.row(&t.at, t.bytes, t.access, &t.only_at_first) {
-                row.constant += distance;
-                self.found.rows.push(row);
-            }
+            let row = self.row(&t.at, t.bytes, t.access, &t.only_at_first)?;
+            self.found.rows.extend(row.map(|row| Row {
+                constant: row.constant + distance,
+                ..row
+            }));
         }
         Some(())
     }
 
-    /// Whether what is no sum is the same in all iterations.
-    fn parts_stay(&self, at: &Number) -> Option<()> {
-        let mut vars = self.outer.iter().map(|o| o.0).chain([self.var]);
-        (!vars.any(|v| at.parts_change(v, self.sums))).then_some(())
-    }
-
     fn lanes(&mut self, l: &Lanes) -> Option<()> {
         let (ranges, step) = l.linear.as_ref()?;
-        self.parts_stay(&l.at)?;
         let aligned =
             LINE.is_multiple_of(l.bytes) && (l.at.constant.unsigned_abs()).is_multiple_of(l.bytes);
         if !aligned {
             return None;
         }
-        let Some(mut row) = self.row(&l.at, l.bytes, l.access, &l.only_at_first) else {
+        let Some(mut row) = self.row(&l.at, l.bytes, l.access, &l.only_at_first)? else {
             return Some(());
         };
         if *step == l.bytes as i64 {
@@ -483,7 +537,7 @@ impl Lister<'_> {
                 let guard = self.guard(&r.range, r.lane * lane);
                 self.around.push((guard, true));
             }
-            let row = self.row(&l.at, l.bytes, l.access, &l.only_at_first);
+            let row = self.row(&l.at, l.bytes, l.access, &l.only_at_first)?;
             self.around.truncate(before);
             if let Some(mut row) = row {
                 row.constant += step * lane;
@@ -495,8 +549,8 @@ impl Lister<'_> {
 }
 
 /// Where the list has the value, at its end if it had not.
-fn index_of(list: &mut Vec<Vec<usize>>, value: Vec<usize>) -> usize {
-    list.iter().position(|l| *l == value).unwrap_or_else(|| {
+fn index_of<T>(list: &mut Vec<T>, value: T, is: impl Fn(&T, &T) -> bool) -> usize {
+    list.iter().position(|v| is(v, &value)).unwrap_or_else(|| {
         list.push(value);
         list.len() - 1
     })

@@ -259,10 +259,25 @@ pub(super) enum Part {
 
 impl Part {
     pub(super) fn at(&self, state: &State<'_>) -> i64 {
+        self.at_entry(0, state)
+    }
+
+    /// With so much added to its index ([`Self::index_step`]).
+    #[inline]
+    pub(super) fn at_entry(&self, more: i64, state: &State<'_>) -> i64 {
         match self {
-            Part::Table(index, values) => values[state.sums[*index] as usize],
-            Part::Element(of) => of.1.at(of.0.at(state)),
+            Part::Table(index, values) => values[(state.sums[*index] + more) as usize],
+            Part::Element(of) => of.1.at(of.0.at(state) + more),
             Part::Computed(of) => of.0.at(&state.vars),
+        }
+    }
+
+    /// What a step of the variable adds to the index of the entry or element. None if that is not always the same.
+    pub(super) fn index_step(&self, var: usize, sums: &Sums) -> Option<i64> {
+        match self {
+            Part::Table(index, _) => Some(sums.step(*index, var)),
+            Part::Element(of) if !of.0.parts_change(var, sums) => Some(sums.step(of.0.sum, var)),
+            _ => (!self.changes(var, sums)).then_some(0),
         }
     }
 
