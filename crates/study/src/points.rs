@@ -43,6 +43,9 @@ pub struct PointOptions {
     pub timed: bool,
     /// How often each is timed. A round times all of them, and the next one begins with the first again.
     pub rounds: usize,
+    /// Whether they are timed as executables on a board time themselves: constants stay in the caches, and the least
+    /// sample counts. A search has constants come from memory, and takes the median.
+    pub as_executables: bool,
     /// Largest relative error (L2) of a kernel's outputs.
     pub tolerance: f64,
     /// Time that a kernel may take to be measured.
@@ -292,6 +295,9 @@ impl Points<'_> {
         let mut protocol = Protocol::new(self.target.threads(), self.target.llc_bytes());
         protocol.tolerance = o.tolerance;
         protocol.limit_ns = o.limit.as_nanos() as u64;
+        if o.as_executables {
+            protocol.rotate_bytes = 0;
+        }
         let mut devices = o.measure.open(self.host, self.target)?;
         let kernels = field.built.iter().map(|b| Arc::new(b.kernel.clone()));
         let batch = KernelBatch {
@@ -308,7 +314,14 @@ impl Points<'_> {
             let mut state = TaskState::new(&measurer.constants, o.seed);
             let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
             for (times, m) in all.iter_mut().zip(&done.outcomes) {
-                times.add(&m.outcome);
+                let ns = match &m.outcome {
+                    Outcome::Timed { samples_ns, .. } if o.as_executables => {
+                        samples_ns.iter().min().copied()
+                    }
+                    other => other.median_ns(),
+                };
+                times.ns.extend(ns);
+                times.failed = times.failed.or(failure(&m.outcome));
             }
         }
         Ok(all)
@@ -318,16 +331,9 @@ impl Points<'_> {
 /// What became of a candidate in all rounds.
 #[derive(Clone, Default)]
 struct Times {
-    /// The median of each round in which it did not fail.
+    /// Of each round in which it did not fail.
     ns: Vec<u64>,
     failed: Option<&'static str>,
-}
-
-impl Times {
-    fn add(&mut self, outcome: &Outcome) {
-        self.ns.extend(outcome.median_ns());
-        self.failed = self.failed.or(failure(outcome));
-    }
 }
 
 /// How a candidate failed by itself.

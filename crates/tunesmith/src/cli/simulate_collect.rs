@@ -54,7 +54,7 @@ pub struct CollectArgs {
     /// Time that a kernel may take to be measured on this machine [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     limit: Option<Duration>,
-    /// How often this machine times each candidate: all of them in turn, then all again. The least time counts [default: 3]
+    /// How often this machine times each candidate: all of them in turn, then all again. The least time counts. Operands stay in the caches [default: 3]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     rounds: Option<usize>,
     /// Seed of all random choices
@@ -182,6 +182,7 @@ impl Collecting<'_> {
             known: BTreeMap::new(),
             timed: self.timed,
             rounds: self.args.rounds.unwrap_or(ROUNDS),
+            as_executables: true,
             tolerance: Requirements::of_knobs().tolerance,
             limit: self.args.limit.unwrap_or(LIMIT),
             measure: ALONE,

@@ -186,6 +186,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
         strategy: "random",
         timed: true,
         rounds: 1,
+        as_executables: false,
         measure: ALONE,
         read,
     };
