@@ -16,6 +16,8 @@ const SHORT: i64 = 32;
 /// Accesses of a plan, about, and the most iterations of one.
 const PLANNED: i64 = 2048;
 const ITERATIONS: i64 = 64;
+/// Cases of a loop that have plans, at most. What data decide may be another case each time.
+const CASES: usize = 1024;
 
 /// The body of a loop as a list.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Straight {
     rows: Vec<Row>,
     /// Iterations of a plan.
     planned: i64,
+    /// Cases that have plans, at most.
+    pub(super) cases: usize,
 }
 
 /// Where addresses begin: a sum, and multiples of what is none.
@@ -160,6 +164,7 @@ impl Straight {
                 masks: vec![],
                 rows: vec![],
                 planned: 0,
+                cases: CASES,
             },
         };
         all.nodes(body)?;
@@ -203,11 +208,18 @@ impl Straight {
                 let plans = &mut scratch.plans[self.number];
                 match plans.get(&scratch.case) {
                     Some(plan) => plan.run(&scratch.lines, caches),
-                    None => {
-                        let plan = self.plan(&scratch.case, caches);
+                    None if plans.len() < self.cases => {
+                        let mut planner = Planner::new(caches);
+                        self.each(&scratch.case, |base, line, access| {
+                            planner.touch(base as u32, line, access);
+                        });
+                        let plan = planner.end();
                         plan.run(&scratch.lines, caches);
                         plans.insert(scratch.case.clone(), plan);
                     }
+                    None => self.each(&scratch.case, |base, line, access| {
+                        caches.line((scratch.lines[base] + line) as u64, access);
+                    }),
                 }
                 from += iterations;
             }
@@ -245,13 +257,13 @@ impl Straight {
         }
     }
 
-    fn plan(&self, case: &[i64], caches: &Caches) -> Plan {
+    /// The accesses of a case, in order: their bases, and how far from the lines of these the accessed lines are.
+    fn each(&self, case: &[i64], mut touch: impl FnMut(usize, i64, Access)) {
         let (head, case) = case.split_at(2);
         let (places, case) = case.split_at(self.bases.len());
         let (guards, case) = case.split_at(2 * self.guards.len());
         let (tests, case) = case.split_at(self.tests.len());
         let (at_first, lanes) = case.split_at(self.only_at_first.len());
-        let mut planner = Planner::new(caches);
         for n in 0..head[0] {
             let holds = |g: usize| (guards[2 * g]..guards[2 * g + 1]).contains(&n);
             for row in &self.rows {
@@ -271,11 +283,10 @@ impl Straight {
                 let bytes = row.bytes.max(1) as i64;
                 let line = |at: i64| at.div_euclid(LINE as i64);
                 for line in line(at + first * bytes)..=line(at + end * bytes - 1) {
-                    planner.touch(row.base as u32, line, row.access);
+                    touch(row.base, line, row.access);
                 }
             }
         }
-        planner.end()
     }
 }
 
