@@ -67,7 +67,10 @@ PLUGIN = program.TARGET / "release" / "examples" / "libqemu_counts.so"
 
 def flags():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, default=300, help="candidates of a shape [default: 300]")
+    parser.add_argument("--points", type=int, default=300, help="candidates of a convolution [default: 300]")
+    parser.add_argument(
+        "--other-points", type=int, help="candidates of any other shape [default: as many]"
+    )
     parser.add_argument("--target", default="x86-avx2", help="of the kernels [default: x86-avx2]")
     parser.add_argument("--cpu", default="ryzen-5800x", help="simulated [default: ryzen-5800x]")
     parser.add_argument("--limit", default="1s", help="of timing a candidate [default: 1s]")
@@ -184,7 +187,8 @@ def study(args, facts):
 
 def made(kind, args):
     """Trains the predictor of one type of kernel; its row of the table."""
-    files = [timed(f"op:{kind}({shape})", args) for shape in SHAPES[kind]]
+    points = args.points if kind == "conv2d" else args.other_points or args.points
+    files = [timed(f"op:{kind}({shape})", args, points) for shape in SHAPES[kind]]
     path = args.out / f"{kind}.json"
     about = program.call_json("simulate", "train", *files, "--method", METHOD, "--out", path)
     if path.stat().st_size >= MOST_BYTES:
@@ -211,9 +215,12 @@ def page(rows, facts, args):
         ["name", "kernel", "processor", "shapes", "samples", "bytes", METHOD, *predictor_study.UNLEARNED],
         rows,
     )
+    points = f"--points {args.points}"
+    if args.other_points:
+        points += f" --other-points {args.other_points}"
     return f"""# Predictors inside the program
 
-`bench/predictors.py --points {args.points} --target {args.target} --cpu {args.cpu}` wrote this folder.
+`bench/predictors.py {points} --target {args.target} --cpu {args.cpu}` wrote this folder.
 `tune --evaluate simulate --target {args.target} --predictor NAME` takes a predictor by its name, and `tunesmith simulate predictors`
 lists them. Caches are those of the processor, and times are those of this machine:
 

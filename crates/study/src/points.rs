@@ -44,7 +44,8 @@ pub struct PointOptions {
     /// How often each is timed. A round times all of them, and the next one begins with the first again.
     pub rounds: usize,
     /// Whether they are timed as executables on a board time themselves: constants stay in the caches, and the least
-    /// sample counts. A search has constants come from memory, and takes the median.
+    /// sample counts. Candidates whose two least times differ are in up to [`MOST_ROUNDS`] times as many rounds. A search
+    /// has constants come from memory, and takes the median.
     pub as_executables: bool,
     /// Largest relative error (L2) of a kernel's outputs.
     pub tolerance: f64,
@@ -54,6 +55,11 @@ pub struct PointOptions {
     /// What is read of each; none to read no code.
     pub read: Option<ReadOptions>,
 }
+
+/// Rounds of candidates whose times differ, over the wanted ones.
+pub const MOST_ROUNDS: usize = 4;
+/// Two least times agree within this factor.
+const AGREE: f64 = 1.02;
 
 /// A point, what models predict of it, and its time.
 #[derive(Clone, Debug, Serialize)]
@@ -296,32 +302,43 @@ impl Points<'_> {
         protocol.tolerance = o.tolerance;
         protocol.limit_ns = o.limit.as_nanos() as u64;
         if o.as_executables {
-            protocol.rotate_bytes = 0;
+            // Neighbours disturb a whole round, so more samples of it tell little.
+            (protocol.rotate_bytes, protocol.max_samples) = (0, protocol.min_samples);
         }
         let mut devices = o.measure.open(self.host, self.target)?;
         let kernels = field.built.iter().map(|b| Arc::new(b.kernel.clone()));
-        let batch = KernelBatch {
-            task: Arc::new(field.data.clone()),
-            kernels: kernels.collect(),
-            protocol,
-            best_ns: None,
-            overlap: false,
-        };
+        let kernels: Vec<_> = kernels.collect();
+        let task = Arc::new(field.data.clone());
         let measurer = o.measure.measurer(o.limit);
-        let count = batch.kernels.len();
-        let mut all = vec![Times::default(); count];
-        for _ in 0..o.rounds {
+        let mut all = vec![Times::default(); kernels.len()];
+        let mut open: Vec<usize> = (0..kernels.len()).collect();
+        let most = if o.as_executables { MOST_ROUNDS } else { 1 };
+        for round in 1..=o.rounds * most {
+            let batch = KernelBatch {
+                task: task.clone(),
+                kernels: open.iter().map(|i| kernels[*i].clone()).collect(),
+                protocol: protocol.clone(),
+                best_ns: None,
+                overlap: false,
+            };
             let mut state = TaskState::new(&measurer.constants, o.seed);
-            let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
-            for (times, m) in all.iter_mut().zip(&done.outcomes) {
+            let done = measurer.measure(&mut *devices, &batch, open.len(), &mut state, &mut |_| {});
+            for (i, m) in open.iter().zip(&done.outcomes) {
                 let ns = match &m.outcome {
                     Outcome::Timed { samples_ns, .. } if o.as_executables => {
                         samples_ns.iter().min().copied()
                     }
                     other => other.median_ns(),
                 };
+                let times = &mut all[*i];
                 times.ns.extend(ns);
                 times.failed = times.failed.or(failure(&m.outcome));
+            }
+            if round >= o.rounds {
+                open.retain(|i| !all[*i].is_sure());
+            }
+            if open.is_empty() {
+                break;
             }
         }
         Ok(all)
@@ -334,6 +351,18 @@ struct Times {
     /// Of each round in which it did not fail.
     ns: Vec<u64>,
     failed: Option<&'static str>,
+}
+
+impl Times {
+    /// Whether another round would hardly find a shorter time.
+    fn is_sure(&self) -> bool {
+        let mut least = self.ns.clone();
+        least.sort_unstable();
+        match least[..] {
+            [first, second, ..] => second as f64 <= first as f64 * AGREE,
+            _ => self.failed.is_some(),
+        }
+    }
 }
 
 /// How a candidate failed by itself.

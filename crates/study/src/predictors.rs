@@ -23,7 +23,7 @@ pub const LEAST: usize = 10;
 
 /// The order by the static score alone.
 pub const STATIC_SCORE: &str = "static score";
-/// The order by the times of the last round, judged by the least times of the rounds before. What it misses is noise of the
+/// The order by the least times of every second round, judged by those of the other rounds. What it misses is noise of the
 /// times: predictors that miss less cannot be told apart.
 pub const TIMED_AGAIN: &str = "timed again";
 
@@ -361,17 +361,25 @@ fn of_orders(groups: &Groups<'_>, options: &Options, split: u64) -> Vec<Judged> 
         let case = |method| Case::of(test, method, true, MeansOf::Group);
         let scores: Option<Vec<f64>> = test.iter().map(|s| s.static_score()).collect();
         let by_score = scores.and_then(|s| judge(case(STATIC_SCORE), &times(test), &s));
-        let rounds: Option<Vec<(f64, f64)>> = test.iter().map(|s| last_round(s)).collect();
+        let rounds: Option<Vec<(f64, f64)>> = test.iter().map(|s| by_halves(s)).collect();
         let (before, last): (Vec<f64>, Vec<f64>) = rounds.unwrap_or_default().into_iter().unzip();
         [by_score, judge(case(TIMED_AGAIN), &before, &last)]
     });
     of.flatten().collect()
 }
 
-/// The least time of all rounds but the last, and the last. `None` where there was one round only.
-fn last_round(sample: &Sample) -> Option<(f64, f64)> {
-    let (last, before) = sample.rounds_ns.split_last()?;
-    Some((before.iter().copied().reduce(f64::min)?, *last))
+/// The least times of the first, third, fifth ... round, and of the others. `None` where there was one round only.
+fn by_halves(sample: &Sample) -> Option<(f64, f64)> {
+    let least = |from: usize| {
+        sample
+            .rounds_ns
+            .iter()
+            .skip(from)
+            .step_by(2)
+            .copied()
+            .reduce(f64::min)
+    };
+    least(0).zip(least(1))
 }
 
 fn times(test: &[&Sample]) -> Vec<f64> {
@@ -510,13 +518,13 @@ mod tests {
         assert_eq!(again(&all, &o), None);
         for s in &mut all {
             let time = s.time_ns.unwrap();
-            s.rounds_ns = vec![time, time * 2.0, time * 3.0];
+            s.rounds_ns = vec![time, time * 2.0];
         }
         let quiet = again(&all, &o).unwrap();
         assert_eq!((quiet.e_top1, quiet.r_top1), (0.0, 10.0));
-        // The last round has the opposite order, so the fastest of ten comes last.
+        // The second round has the opposite order, so the fastest of ten comes last.
         for s in &mut all {
-            s.rounds_ns[2] = 1e9 - s.rounds_ns[2];
+            s.rounds_ns[1] = 1e9 - s.rounds_ns[1];
         }
         assert_eq!(again(&all, &o).unwrap().r_top1, 100.0);
         // One sample of one round, which is in no order.

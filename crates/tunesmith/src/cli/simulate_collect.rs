@@ -54,7 +54,7 @@ pub struct CollectArgs {
     /// Time that a kernel may take to be measured on this machine [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     limit: Option<Duration>,
-    /// How often this machine times each candidate: all of them in turn, then all again. The least time counts. Operands stay in the caches [default: 3]
+    /// How often this machine times each candidate: all of them in turn, then all again, and up to four times as often those whose two least times differ by over 2%. The least time counts. Operands stay in the caches [default: 3]
     #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     rounds: Option<usize>,
     /// Seed of all random choices
