@@ -88,6 +88,15 @@ impl Graph<'_> {
         (self.scalar(exponent) == Some(2.0)).then_some(x)
     }
 
+    /// x, if `v` is its square root, or x^(1/2).
+    fn root(&self, v: ValueId) -> Option<ValueId> {
+        if let Some(x) = self.unary(v, Unary::Sqrt) {
+            return Some(x);
+        }
+        let (x, exponent) = self.binary(v, Binary::Pow)?;
+        (self.scalar(exponent) == Some(0.5)).then_some(x)
+    }
+
     /// x, if `v` is x^3.
     fn cube(&self, v: ValueId) -> Option<ValueId> {
         if let Some((x, exponent)) = self.binary(v, Binary::Pow) {
@@ -151,7 +160,7 @@ impl Graph<'_> {
         let (centred, deviation) = self.binary(v, Binary::Div)?;
         let (x, mean) = self.binary(centred, Binary::Sub)?;
         let (of, axis) = self.mean(mean)?;
-        let shifted = self.unary(deviation, Unary::Sqrt)?;
+        let shifted = self.root(deviation)?;
         let forms = self.either(shifted, Binary::Add);
         let (variance, epsilon) = forms
             .into_iter()
@@ -224,7 +233,7 @@ impl Graph<'_> {
         })
     }
 
-    /// x^2, x^(1/2) and x^-1 of floats.
+    /// x^2 and x^-1 of floats. Not x^(1/2), which is no root of -0 and minus infinity.
     fn power(&self, node: &Node) -> Option<Found> {
         let (x, exponent) = self.binary(*node.outputs.first()?, Binary::Pow)?;
         let value = self.model[x].ty();
@@ -233,7 +242,6 @@ impl Graph<'_> {
         }
         let (op, inputs) = match self.scalar(exponent)? {
             2.0 => (Op::Binary(Binary::Mul), vec![x, x]),
-            0.5 => (Op::Unary(Unary::Sqrt), vec![x]),
             -1.0 => (Op::Unary(Unary::Reciprocal), vec![x]),
             _ => return None,
         };

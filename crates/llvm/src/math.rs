@@ -425,7 +425,7 @@ pub fn erf(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     m.select(is_far, far, near)
 }
 
-/// x^y; `f32` goes through `f64`. A negative base needs a whole exponent.
+/// x^y; `f32` goes through `f64`. A negative finite base needs a whole exponent.
 pub fn pow(e: &Emitter<'_>, x: Value, y: Value, d: DType) -> Value {
     if d == DType::F32 {
         let lanes = e.b.lanes_of(x);
@@ -446,7 +446,9 @@ pub fn pow(e: &Emitter<'_>, x: Value, y: Value, d: DType) -> Value {
     let odd = e.b.op(Op::And, whole, odd);
     // Also of a zero, whose sign no comparison tells.
     let power = m.select(odd, m.copysign(magnitude, x), magnitude);
-    let no_power = e.b.op(Op::And, e.b.cmp(Cmp::FOlt, x, zero), e.b.not(whole));
+    let finite = e.b.cmp(Cmp::FOlt, m.c(f64::NEG_INFINITY), x);
+    let negative = e.b.op(Op::And, e.b.cmp(Cmp::FOlt, x, zero), finite);
+    let no_power = e.b.op(Op::And, negative, e.b.not(whole));
     let r = m.select(no_power, m.c(f64::NAN), power);
     let y_zero = e.b.cmp(Cmp::FOeq, y, zero);
     let x_one = e.b.cmp(Cmp::FOeq, x, one);

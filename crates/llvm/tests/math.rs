@@ -307,7 +307,20 @@ fn angles_of_any_size_are_reduced() {
 #[test]
 fn pow_keeps_its_bounds() {
     let exponents = [2.0, 0.5, -1.0, 3.0, -2.5, 0.0, 7.0, 1.0, f64::INFINITY];
-    let bases = [-3.0, -1.0, -0.5, -0.0, 0.0, 1e-3, 0.7, 1.0, 42.0];
+    let bases = [
+        -3.0,
+        -1.0,
+        -0.5,
+        -0.0,
+        0.0,
+        1e-3,
+        0.7,
+        1.0,
+        42.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
     let n = 128;
     for target in host_targets() {
         for dtype in [DType::F32, DType::F64] {

@@ -330,8 +330,10 @@ fn along(n: &mut NodeImport, v: ValueId, along: Along, like: &[usize]) -> Result
 pub(crate) fn quantize_linear(n: &mut NodeImport) -> Imported {
     let along = Along::attributes(n)?;
     let saturate = n.attributes.flag("saturate", true)?;
-    if n.attributes.int("precision", 0)? != 0 {
-        return Problem::unsupported("precision");
+    // Quotients are of f32, which is 1.
+    let precision = n.attributes.int("precision", 0)?;
+    if ![0, 1].contains(&precision) {
+        return Problem::unsupported(format!("precision={precision}"));
     }
     let (x, scale) = (n.input(0)?, n.input(1)?);
     let output = i32::try_from(n.attributes.int("output_dtype", 0)?).unwrap_or(-1);

@@ -266,15 +266,14 @@ fn divided(n: &mut NodeImport) -> Result<(ValueId, ValueId), Problem> {
 fn shifted_right(n: &mut NodeImport) -> Result<ValueId, Problem> {
     let (x, by) = (n.input(0)?, n.input(1)?);
     n.attributes.ignore(&["direction"]);
-    // So many ones as come in, and one more.
-    let high = n.number(i64::MIN);
-    let ones = n.binary(Binary::ShiftRight, high, by)?;
-    let one = n.number(1);
-    let incoming = n.binary(Binary::ShiftLeft, ones, one)?;
-    let all = n.number(-1);
-    let kept = n.binary(Binary::BitXor, incoming, all)?;
-    let shifted = n.binary(Binary::ShiftRight, x, by)?;
-    n.binary(Binary::BitAnd, shifted, kept)
+    // Without its lowest bit, the number has no sign; a count beyond the width leaves 0 of it.
+    let (zero, one, most) = (n.number(0), n.number(1), n.number(i64::MAX));
+    let half = n.binary(Binary::ShiftRight, x, one)?;
+    let half = n.binary(Binary::BitAnd, half, most)?;
+    let further = n.binary(Binary::Sub, by, one)?;
+    let shifted = n.binary(Binary::ShiftRight, half, further)?;
+    let stays = n.binary(Binary::Equal, by, zero)?;
+    n.emit(Op::Where, &[stays, x, shifted])
 }
 
 /// A power whose exponent is of such a type, and the base is not.

@@ -294,6 +294,28 @@ fn means_of_integers_are_cut() {
     assert_eq!(y.get_i64(0), -5);
 }
 
+/// The specification's formula leaves 0 times NaN open; its reference and ONNX Runtime do not
+/// read an addend of factor 0, as BLAS does.
+#[test]
+fn an_addend_that_counts_nothing_is_not_read() {
+    let beta = || vec![float("beta", 0.0)];
+    let addend = || constant("c", &[f32::NAN, f32::INFINITY, 2.0]);
+    let product = |a: TensorProto, b: TensorProto| {
+        one_output(
+            node("Gemm", &["a", "b", "c"], &["y"], beta()),
+            vec![a, b, addend()],
+        )
+    };
+    let y = product(
+        build_onnx::floats("a", &[1, 2], &[1.0, 2.0]),
+        build_onnx::floats("b", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    );
+    assert_eq!(y.as_slice::<f32>(), [9.0, 12.0, 15.0]);
+    let none = |name: &str, dims: &[i64]| build_onnx::floats(name, dims, &[]);
+    let y = product(none("a", &[1, 0]), none("b", &[0, 3]));
+    assert_eq!(y.as_slice::<f32>(), [0.0; 3]);
+}
+
 #[test]
 fn a_product_of_no_terms_is_its_addend() {
     let empty = |name: &str, dims: &[i64]| build_onnx::floats(name, dims, &[]);

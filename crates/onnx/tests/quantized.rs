@@ -324,3 +324,26 @@ fn a_range_of_its_own_may_be_empty() {
         assert_eq!(found[2].get_i64(0), zero_point);
     }
 }
+
+/// The attribute `precision` of operator set 23 names the type of the quotient: 0, 0.5, 1 and
+/// 1.5 here, whose halves round to even.
+#[test]
+fn a_quotient_of_f32_may_be_asked_for() {
+    let quantized = |precision: i64| {
+        let scale = build_onnx::floats("scale", &[], &[2.0]);
+        let zero = TensorProto {
+            name: Some("zero".into()),
+            data_type: Some(I8),
+            int32_data: vec![-3],
+            ..Default::default()
+        };
+        let names = ["x", "scale", "zero"];
+        let attributes = vec![int("precision", precision)];
+        let node = node("QuantizeLinear", &names, &["y"], attributes);
+        build_onnx::one_node(23, &[4], node, vec![scale, zero])
+    };
+    let y = build_onnx::outputs(&quantized(i64::from(F32))).remove(0);
+    assert_eq!(build_onnx::floats_of(&y), [-3.0, -3.0, -2.0, -1.0]);
+    let refused = import(&quantized(i64::from(F16))).unwrap_err();
+    assert!(refused.to_string().contains("precision=10"), "{refused}");
+}

@@ -326,14 +326,17 @@ pub fn write_npy_file(path: &Path, t: &Tensor) -> Result<(), NpyError> {
     write_npy(std::io::BufWriter::new(std::fs::File::create(path)?), t)
 }
 
-/// A file name for a tensor's name, not among those in `taken`.
+/// A file name for a tensor's name, not among those in `taken`, and of a length that file systems
+/// take: a long name keeps its end.
 pub fn npy_file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
+    const LONGEST: usize = 200;
     let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let safe: String = tensor
         .chars()
         .map(|c| if keep(c) { c } else { '_' })
         .collect();
-    let safe = match safe.trim_matches(|c| matches!(c, '.' | '_')) {
+    let end = &safe[safe.len().saturating_sub(LONGEST)..];
+    let safe = match end.trim_matches(|c| matches!(c, '.' | '_')) {
         "" => "output",
         name => name,
     };
@@ -362,6 +365,10 @@ mod tests {
         assert_eq!(name("../../x"), "x.npy");
         assert_eq!(name(".."), "output.npy");
         assert_eq!(name(""), "output_2.npy");
+        let long = format!("{}é/layer", "x".repeat(300));
+        let end = format!("{}__layer", "x".repeat(193));
+        assert_eq!(name(&long), format!("{end}.npy"));
+        assert_eq!(name(&long), format!("{end}_2.npy"));
     }
 
     #[test]

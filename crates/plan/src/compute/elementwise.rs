@@ -223,7 +223,17 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
         Binary::Div => op(BinaryOp::Div),
         Binary::Mod => op(BinaryOp::FloorMod),
         Binary::Fmod => x - op(BinaryOp::Div) * y,
-        Binary::Pow => power(d, x, y),
+        Binary::Pow => match y.as_float() {
+            Some(0.5 | 0.75) => {
+                // A root of minus infinity has no value and that of -0 is -0, where powers are
+                // infinity and 0.
+                let infinity = |v: f64| Expr::constant(v, d);
+                let lowest = x.clone().equals(infinity(f64::NEG_INFINITY));
+                let root = power(d, &(x + Expr::constant(0.0, d)), y);
+                Expr::select(lowest, infinity(f64::INFINITY), root)
+            }
+            Some(_) | None => power(d, x, y),
+        },
         Binary::Min => op(BinaryOp::Min),
         Binary::Max => op(BinaryOp::Max),
         Binary::Equal => op(BinaryOp::Eq),
@@ -245,7 +255,7 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
     }
 }
 
-/// Exponents that normalisations use need no `pow`.
+/// Exponents that normalisations use need no `pow`. Those between 0 and 1 are for an `x` above 0.
 pub(super) fn power(d: DType, x: &Expr, y: &Expr) -> Expr {
     let root = |e: &Expr| Expr::unary(UnaryOp::Sqrt, e);
     match y.as_float() {

@@ -219,6 +219,25 @@ fn operators_of_two_and_three_operands() {
     judge_on(&model, LayoutPolicy::Plain, vec![positive]);
 }
 
+/// As IEEE 754 has it: where a root of minus infinity has no value, a power is infinite, and that
+/// of -0 has no sign.
+#[test]
+fn powers_that_are_roots() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let x = Tensor::from_slice(&[6], &[-inf, -0.0, -2.0, 4.0, inf, nan]);
+    for (exponent, of_four) in [(0.5f32, 2.0f32), (0.75, 8.0f32.sqrt())] {
+        let exponent = Operand::Constant(Tensor::from_slice(&[], &[exponent]));
+        let model = single(Op::Binary(Binary::Pow), &[input(&[6]), exponent]);
+        let y = planned(&model, LayoutPolicy::Plain)
+            .interpret(std::slice::from_ref(&x))
+            .unwrap();
+        let y = y[0].as_slice::<f32>();
+        assert_eq!(y[..2], [inf, 0.0], "{y:?}");
+        assert!(y[1].is_sign_positive() && y[2].is_nan() && y[5].is_nan());
+        assert!((y[3] - of_four).abs() < 1e-6 && y[4] == inf, "{y:?}");
+    }
+}
+
 #[test]
 fn conversions_of_element_types() {
     let all = [
