@@ -8,7 +8,7 @@ use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, counted, or_unknown};
 use super::trace::Trace;
 use crate::online::{DecisionFile, selectors};
-use runtime::{CompiledModel, Model, Selectors, TensorId, TensorInfo, Variants};
+use runtime::{CompiledModel, Model, RunError, Selectors, TensorId, TensorInfo, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -283,8 +283,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             released += model.retire(selectors)?;
         }
         results = model.run(&given).map_err(|e| {
-            Error::from(e)
-                .help("give each input once, with the type and shape that the model takes")
+            let advice = match &e {
+                RunError::NoVariant { .. } => {
+                    "give one of these sizes, or compile the model with this one among those of --batch or --dim"
+                }
+                _ => "give each input once, with the type and shape that the model takes",
+            };
+            Error::from(e).help(advice)
         })?;
     }
     if let (Some(kept), Some(selectors)) = (&kept, &choosing) {
