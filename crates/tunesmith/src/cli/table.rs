@@ -23,8 +23,6 @@ type Cut = fn(&str, usize) -> String;
 const GAP: usize = 2;
 /// Texts are not cut below this.
 const LEAST: usize = 12;
-/// Nor below this before those of a column with a cut of its own.
-const PREFERRED: usize = 14;
 /// Nor are those of a table without bounds longer than this.
 const MOST: usize = 200;
 
@@ -103,7 +101,7 @@ impl Table {
             // Texts that are cut with care lose letters last.
             let to_lose = |c: &usize| match self.cut_of(*c) {
                 Some(_) => (false, widths[*c]),
-                None => (widths[*c] > PREFERRED, widths[*c]),
+                None => (widths[*c] > LEAST, widths[*c]),
             };
             let Some(longest) = texts.copied().max_by_key(to_lose) else {
                 break;

@@ -53,7 +53,7 @@ fn example(line: &str, width: usize) -> String {
     }
     let lead: String = line.chars().take_while(|c| *c == ' ').collect();
     let mut lines = vec![String::new()];
-    for word in words(line.trim_start()) {
+    for word in flags(line.trim_start()) {
         let last = lines.last_mut().expect("there is a line");
         let before = match last.is_empty() {
             true => 0,
@@ -61,12 +61,28 @@ fn example(line: &str, width: usize) -> String {
         };
         let used = lead.len().max(INDENT) + before + word.chars().count() + MORE.len();
         match (before, used > width) {
-            (0, _) => last.push_str(word),
+            (0, _) => last.push_str(&word),
             (_, false) => *last += &format!(" {word}"),
-            (_, true) => lines.push(word.into()),
+            (_, true) => lines.push(word),
         }
     }
     lead + &lines.join(&format!("{MORE}\n{}", " ".repeat(INDENT)))
+}
+
+/// The words of a command line, each flag with its value.
+fn flags(line: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for word in words(line) {
+        match parts.last_mut() {
+            Some(flag)
+                if flag.starts_with('-') && !flag.contains(' ') && !word.starts_with('-') =>
+            {
+                *flag += &format!(" {word}");
+            }
+            _ => parts.push(word.into()),
+        }
+    }
+    parts
 }
 
 /// The words of a command line: spaces between quotes part none.
