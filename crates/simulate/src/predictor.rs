@@ -128,7 +128,7 @@ impl fmt::Display for PredictorError {
             } => write!(f, "a sample has the {what} {found} instead of {expected}"),
             PredictorError::Unread { group } => write!(
                 f,
-                "a sample of group {group} does not say what reading its code tells, which the predictor needs; collect it again"
+                "a sample of group {group} does not say what reading its code tells, which the predictor needs; collect it again, or learn from the counts alone (--features counts)"
             ),
             PredictorError::Learner(error) => write!(f, "cannot learn from the samples: {error}"),
             PredictorError::File { path, error } => write!(f, "{}: {error}", path.display()),

@@ -151,7 +151,7 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
                 "the artifact stores `{}` with shape {shape:?}, and this target needs shape {:?}",
                 t.name, p.shape
             ))
-            .help("give the --target that it was compiled for, or the model that it was compiled from"));
+            .help("give the model that it was compiled from, or the --target that it was compiled for"));
         }
     }
     Ok(())

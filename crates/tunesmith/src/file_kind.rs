@@ -70,7 +70,7 @@ impl FileKind {
     pub fn instead_of_model(self) -> &'static str {
         match self {
             FileKind::Artifact => {
-                "`run`, `bench`, `info` and `explain` take it; to compile or tune, give the ONNX file that it was made of"
+                "`run`, `bench`, `info`, `check` and `explain` take it; to compile or tune, give the ONNX file that it was made of"
             }
             FileKind::Store => {
                 "`records --store FILE` shows what it holds; as a model give an ONNX file"

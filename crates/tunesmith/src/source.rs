@@ -163,10 +163,12 @@ pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-fn open(name: &str) -> Result<ModelFile> {
+/// The ONNX file at a path; an error names the file, and says what to do with one of another kind.
+pub fn open(name: &str) -> Result<ModelFile> {
     let path = Path::new(name);
     ModelFile::open(path).map_err(|e| match FileKind::of(path) {
-        None => Error::new(e.to_string()),
+        None if matches!(e, ImportError::Io { .. }) => Error::new(e.to_string()),
+        None => Error::new(format!("{name}: {e}")),
         Some(kind) => Error::new(format!("{name} is {}, and no ONNX model", kind.name()))
             .help(kind.instead_of_model()),
     })

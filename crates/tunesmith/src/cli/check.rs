@@ -7,14 +7,15 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::table::{Table, or_unknown};
 use crate::check::{Agreement, LayerAgreement, check, check_outputs};
 use crate::compile::compile_plan;
-use runtime::{ConstantMemory, Model, Pool};
+use graph::builtin::MODELS;
+use runtime::{ConstantMemory, Model, Pool, Variants};
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tune::Result;
 use tune::kernels::Origins;
 use tune::source::Source;
+use tune::{Error, Result};
 
 /// Compile a model, or take its --artifact, and compare every step with the reference operators on what the step read
 #[derive(clap::Args)]
@@ -49,16 +50,38 @@ pub struct Args {
 }
 
 impl Args {
-    /// Takes the settings of the compiled model, if one is given.
+    /// Takes the settings of the compiled model, if one is given. One that stands alone is compared with the built-in
+    /// model that it is called after.
     ///
     /// # Errors
-    /// If a flag contradicts them.
+    /// If a flag contradicts them, or a compiled model of a file stands alone.
     pub fn take_settings(&mut self) -> Result<()> {
+        if let (None, Some(path)) = (&self.artifact, self.model.artifact()) {
+            self.model.model = builtin_of(&path)?;
+            self.artifact = Some(path);
+        }
         match &self.artifact {
             Some(path) => self.model.take_settings(Some(path)),
             None => Ok(()),
         }
     }
+}
+
+/// The name of the built-in model that an artifact was compiled from.
+fn builtin_of(path: &Path) -> Result<String> {
+    let variants = Variants::load(path)?;
+    let name = variants.models()[0].name();
+    let is_builtin = name.starts_with("op:") || MODELS.iter().any(|m| m.name == name);
+    if is_builtin {
+        return Ok(name.to_string());
+    }
+    let path = path.display();
+    Err(Error::new(format!(
+        "{path} is compiled, and `check` compares it with the model that it was made of, {name}"
+    ))
+    .help(format!(
+        "give both: tunesmith check {name}.onnx --artifact {path}"
+    )))
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {

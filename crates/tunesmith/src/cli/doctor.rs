@@ -1,6 +1,7 @@
 //! `doctor`: what this machine is and can do.
 
 use super::parse::parse_threads;
+use super::table::counted;
 use ir::{ByteDot, Isa};
 use measure::energy::Meter;
 use runtime::{KernelTarget, check_target};
@@ -221,9 +222,8 @@ fn ceiling_text(c: &Ceiling) -> String {
         format!(", a cache line between threads {ns:.0} ns there and back")
     });
     format!(
-        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us if the threads sleep{apart} (measured)",
-        c.threads,
-        if c.threads == 1 { "thread" } else { "threads" },
+        "{:<16} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us if the threads sleep{apart} (measured)",
+        counted(c.threads as u32, "thread"),
         c.peak_gflops,
         levels.join(", "),
         c.fork_join.awake_us,

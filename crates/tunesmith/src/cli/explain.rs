@@ -362,6 +362,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         store.as_ref(),
     )?;
     let plan = plan.as_ref();
+    let facts = facts(plan, &saved, &subject.compiled, &target);
+    warn_of_unplanned(a, &name, &subject.compiled, &facts)?;
     let single = a
         .scaling
         .then(|| one_thread_subject(a, &target, &subject, store.as_ref()))
@@ -381,8 +383,6 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let key = (c.task?.key.clone(), c.kernel.schedule.clone());
         known.get(&key).copied()
     };
-    let facts = facts(plan, &saved, &subject.compiled, &target);
-    warn_of_unplanned(a, &facts);
     let layers = layers(
         &subject.compiled,
         &facts,
@@ -419,20 +419,41 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 }
 
 /// Says on standard error that steps of an artifact are in no plan of the model beside it, so that little is known of them.
-fn warn_of_unplanned(a: &Args, facts: &[StepFacts<'_>]) {
+///
+/// # Errors
+/// If most steps are: the artifact is of another model then, or so old that the model says nothing of it.
+fn warn_of_unplanned(
+    a: &Args,
+    model: &str,
+    compiled: &CompiledModel,
+    facts: &[StepFacts<'_>],
+) -> Result<()> {
     let (Some(artifact), None) = (&a.artifact, a.model.artifact()) else {
-        return;
+        return Ok(());
     };
     let unknown = |f: &&StepFacts<'_>| f.calls.iter().any(|c| c.task.is_none());
     let count = facts.iter().filter(unknown).count();
+    if 2 * count > facts.len() {
+        let artifact = artifact.display();
+        return Err(Error::new(format!(
+            "{artifact} was compiled from another model than {model}, or by another version: {count} of its {} steps \
+             are not planned for {model}; it calls its model {}",
+            facts.len(),
+            compiled.name()
+        ))
+        .help(format!(
+            "give the model that it was compiled from, or leave the model out: tunesmith explain {artifact}"
+        )));
+    }
     if count > 0 {
         say(&format!(
             "warning: {count} of {} steps of {} are not planned for this model here, so their operations are not known; \
-             another version, or another model, made them",
+             another version made them, or the model has changed since",
             facts.len(),
             artifact.display()
         ));
     }
+    Ok(())
 }
 
 /// What is written beside what is printed.

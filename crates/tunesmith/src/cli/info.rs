@@ -3,7 +3,7 @@
 use super::model_args::StoreArgs;
 use super::table::{Table, counted, or_unknown};
 use crate::file_kind::FileKind;
-use crate::source::{load, names_file};
+use crate::source::{load, names_file, open};
 use onnx::{DeclaredTensor, FileSummary, ImportError, ImportOptions, ModelFile};
 use runtime::{CompiledModel, TensorId, Variants};
 use serde::Serialize;
@@ -120,8 +120,11 @@ struct ArtifactInfo {
     threads: Option<usize>,
     cpu: String,
     triple: String,
+    /// Of the first variant.
     steps: usize,
-    /// Steps that have several alternatives.
+    /// Of each variant.
+    variant_steps: Vec<usize>,
+    /// Steps that have several alternatives, of the first variant.
     steps_with_choice: usize,
     states: usize,
     /// Steps by algorithm, of the first variant.
@@ -187,7 +190,7 @@ fn model(path: &Path) -> Result<ModelInfo> {
     let name = path.to_string_lossy();
     let is_file = names_file(&name);
     let file = match is_file {
-        true => ModelFile::open(path).map_err(|e| Error::new(e.to_string()))?,
+        true => open(&name)?,
         // A built-in model is described by the file that it exports.
         false => {
             let source = load(&name, &ImportOptions::default())?;
@@ -300,6 +303,7 @@ fn artifact(path: &Path) -> Result<ArtifactInfo> {
         cpu: first.target().cpu.clone(),
         triple: first.target().triple.clone(),
         steps: first.steps().len(),
+        variant_steps: models.iter().map(|m| m.steps().len()).collect(),
         steps_with_choice: first.steps_with_choice().count(),
         states: states.len(),
         algorithms,
@@ -475,8 +479,16 @@ fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
         0 => String::new(),
         n => format!(", {n} with alternatives"),
     };
+    let (of_first, others) = match m.variants.as_slice() {
+        [] => (String::new(), String::new()),
+        [first, others @ ..] => {
+            let steps = others.iter().zip(&m.variant_steps[1..]);
+            let steps = steps.map(|(label, n)| format!("; {label} has {n} steps"));
+            (format!(" of {first}"), steps.collect())
+        }
+    };
     super::print_line(&format!(
-        "{} steps{choice}: {}",
+        "{} steps{of_first}{choice}: {}{others}",
         m.steps,
         counts(&m.algorithms)
     ))?;

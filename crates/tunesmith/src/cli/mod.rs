@@ -65,6 +65,7 @@ mod tune;
 mod tune_html;
 mod tune_reading;
 mod tune_report;
+mod usage;
 
 use ::tune::machine::Machine;
 use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
@@ -72,6 +73,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
+use usage::with_fitting_examples;
 
 #[derive(Parser)]
 #[command(
@@ -152,7 +154,10 @@ pub fn main() -> ExitCode {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
             panics::report_panics();
-            let matches = with_two_helps(Cli::command()).get_matches();
+            let command = with_fitting_examples(with_two_helps(Cli::command()));
+            let matches = command
+                .try_get_matches()
+                .unwrap_or_else(|e| usage::refuse(e));
             let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
             if let Command::Tune(a) = &mut cli.command {
                 a.given = matches.subcommand_matches("tune").map_or(vec![], given);

@@ -495,6 +495,12 @@ fn slow_types(source: &Source, target: &Target) -> Vec<&'static str> {
              as in f32, plus conversions. Export it in f32 if speed matters more than size",
         );
     }
+    if source.precision == Precision::Bf16 && cpu.half_dot.is_none() && cpu.tile_dot.is_none() {
+        reasons.push(
+            "--precision bf16 rounds factors, and the target has no products of bf16: products take as long as in f32, \
+             and rounding takes time. Leave it out unless you want to see what bf16 does to the results",
+        );
+    }
     if has(&[DType::I8, DType::U8]) && cpu.byte_dot.is_none() {
         reasons.push(
             "it is quantised, and the target has no dot products of bytes: it may be slower than the \

@@ -4,7 +4,7 @@
 use super::energy_text;
 use super::screen::{self, Style, cut, styled};
 use super::table::times;
-use crate::titles::short;
+use crate::titles::{fitted, short};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::stderr;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ const REDRAW: Duration = Duration::from_millis(120);
 /// Characters of a bar and of a curve.
 const BAR: usize = 24;
 const CURVE: usize = 24;
+/// Letters of a model's name that a narrow screen shows.
+const LEAST_NAME: usize = 8;
 
 /// What a run tells, on a screen that changes.
 pub struct Progress {
@@ -130,6 +132,7 @@ impl Progress {
 
 impl Observer for Progress {
     fn stage(&mut self, what: &str) {
+        let what = with_short_title(what);
         match &self.view {
             View::Quiet => {}
             View::Terminal(bar) => {
@@ -169,6 +172,14 @@ impl Observer for Progress {
                 bar.set_message(picture(&self.name, s, &self.curve, width, colours));
             }
         }
+    }
+}
+
+/// What a run does, with the title of a task at its end in a few words.
+fn with_short_title(what: &str) -> String {
+    match what.rsplit_once(": ") {
+        Some((doing, title)) => format!("{doing}: {}", short(&[title])[0]),
+        None => what.into(),
     }
 }
 
@@ -263,11 +274,12 @@ fn picture(name: &str, s: &Status<'_>, curve: &Curve, width: usize, colours: boo
         Some(joules) => (latency, Some(with_curve(joules, " ms over joules"))),
         None => (with_curve(latency, ""), None),
     };
+    // What is behind the name counts more than a long name does.
+    let behind = format!("  {bar}  {}, {left}", duration(s.elapsed));
+    let room = width.saturating_sub(doing.len() + 1 + behind.chars().count());
+    let name = fitted(name, room.max(LEAST_NAME));
     let mut lines = vec![
-        (
-            format!("{doing} {name}  {bar}  {}, {left}", duration(s.elapsed)),
-            Some(Style::Bold),
-        ),
+        (format!("{doing} {name}{behind}"), Some(Style::Bold)),
         (format!("  {latency}"), Some(Style::Good)),
     ];
     lines.extend(joules.map(|text| (format!("  {text}"), None)));
@@ -275,7 +287,7 @@ fn picture(name: &str, s: &Status<'_>, curve: &Curve, width: usize, colours: boo
     let titles: Vec<&str> = s.costliest.iter().map(|t| t.title).collect();
     let whole = s.model_ms.max(f64::MIN_POSITIVE);
     for (t, title) in s.costliest.iter().zip(short(&titles)) {
-        lines.push((costly(t, &title, whole), None));
+        lines.push((costly(t, &title, whole, width), None));
     }
     if let Some(cpus) = s.others {
         let text = format!("  other programs use {cpus:.1} CPUs: times are less certain");
@@ -288,11 +300,13 @@ fn picture(name: &str, s: &Status<'_>, curve: &Curve, width: usize, colours: boo
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// A costly task: its share, its time and its gain.
-fn costly(t: &TaskProgress<'_>, title: &str, whole: f64) -> String {
+/// A costly task in so many columns: its share, its time, its gain and its title.
+fn costly(t: &TaskProgress<'_>, title: &str, whole: f64, width: usize) -> String {
     let share = 100.0 * t.now_ms * t.uses as f64 / whole;
     let gain = times(t.before_ms / t.now_ms);
-    format!("  {share:>4.0}%  {:>8.3} ms  {gain:>6}  {title}", t.now_ms)
+    let facts = format!("  {share:>4.0}%  {:>8.3} ms  {gain:>6}  ", t.now_ms);
+    let room = width.saturating_sub(facts.chars().count());
+    facts + &fitted(title, room)
 }
 
 /// A curve in a few characters, from its lowest to its highest point.
@@ -426,6 +440,44 @@ mod tests {
             "{text}"
         );
         assert!(lines[2].ends_with("▁ ms over joules"), "{text}");
+    }
+
+    #[test]
+    fn a_narrow_picture_shows_what_tells_tasks_and_models_apart() {
+        let tasks = [96, 288].map(|c| {
+            format!("depthwise_conv2d(c={c},groups={c},h=112,k={c},r=3,s=3,stride_h=2,w=112)")
+        });
+        let tasks = tasks.each_ref().map(|title| TaskProgress {
+            title,
+            uses: 2,
+            before_ms: 2.0,
+            now_ms: 1.0,
+            trials: 5,
+        });
+        let name = "swin_tiny_patch4_window7_224.ms_in1k.batch1.f32";
+        let text = picture(name, &status(&tasks), &Curve::default(), 60, false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|l| l.chars().count() <= 60), "{text}");
+        assert!(lines[0].starts_with("tuning sw"), "{text}");
+        let text = picture(name, &status(&tasks), &Curve::default(), 79, false);
+        assert!(
+            text.lines()
+                .next()
+                .unwrap()
+                .ends_with("1 m 15 s, 1 m 15 s left")
+        );
+        assert!(text.lines().next().unwrap().contains("1.f32  █"), "{text}");
+        for part in ["96>96 112x112 3x3/2 g96", "288>288 112x112 3x3/2 g288"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(
+            with_short_title("ranking the finalists alone: conv2d(c=96,h=7,k=576,r=1,s=1,w=7)"),
+            "ranking the finalists alone: conv2d 96>576 7x7 1x1"
+        );
+        assert_eq!(
+            with_short_title("comparing whole models"),
+            "comparing whole models"
+        );
     }
 
     #[test]

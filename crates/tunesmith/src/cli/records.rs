@@ -692,8 +692,8 @@ fn import(f: &ReadArgs) -> Result<()> {
             "known": i.known,
         }));
     }
-    super::print_text(&format!(
-        "{} records and {} other lines were added to {}; {} lines were in it already\n",
+    super::print_line(&format!(
+        "{} records and {} other lines were added to {}; {} lines were in it already",
         i.added_records,
         i.added - i.added_records,
         store.path(),

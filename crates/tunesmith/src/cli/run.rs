@@ -8,7 +8,7 @@ use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, counted, or_unknown};
 use super::trace::Trace;
 use crate::online::{DecisionFile, selectors};
-use runtime::{CompiledModel, Model, Selectors, TensorId, TensorInfo, Variants};
+use runtime::{CompiledModel, Model, RunError, Selectors, TensorId, TensorInfo, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -258,6 +258,17 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
     )
 }
 
+/// What a user can do about inputs that do not fit.
+fn with_advice(e: RunError) -> Error {
+    let advice = match &e {
+        RunError::NoVariant { .. } => {
+            "give one of these sizes, or compile the model with this one among those of --batch or --dim"
+        }
+        _ => "give each input once, with the type and shape that the model takes",
+    };
+    Error::from(e).help(advice)
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let variants = Arc::new(a.pool.load(&a.artifact)?);
     let threads = PoolArgs::threads(a.threads, &variants);
@@ -282,10 +293,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         if let Some(selectors) = choosing.as_ref().filter(|s| at > 0 && s.are_decided()) {
             released += model.retire(selectors)?;
         }
-        results = model.run(&given).map_err(|e| {
-            Error::from(e)
-                .help("give each input once, with the type and shape that the model takes")
-        })?;
+        results = model.run(&given).map_err(with_advice)?;
     }
     if let (Some(kept), Some(selectors)) = (&kept, &choosing) {
         kept.save(selectors)?;

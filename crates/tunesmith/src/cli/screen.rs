@@ -96,25 +96,30 @@ pub fn fitted(text: &str, width: usize, indent: usize) -> String {
     text.split('\n').map(fit).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines of at most `width` columns, broken between words; all but the first are indented.
+/// Lines of at most `width` columns, broken between words; all but the first are indented. Wide gaps, which align what
+/// is behind them, stay.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     // What a line begins with is kept.
     let lead: String = text.chars().take_while(|c| *c == ' ').collect();
     lines[0].push_str(&lead);
     let mut empty = true;
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is a line");
-        let length = line.chars().count() + usize::from(!empty) + word.chars().count();
-        if !empty && length > width {
-            lines.push(" ".repeat(indent) + word);
+    let mut gap = 0;
+    for word in text[lead.len()..].split(' ') {
+        gap += usize::from(!empty);
+        if word.is_empty() {
             continue;
         }
-        if !empty {
-            line.push(' ');
+        let line = lines.last_mut().expect("there is a line");
+        let length = line.chars().count() + gap + word.chars().count();
+        match !empty && length > width {
+            true => lines.push(" ".repeat(indent) + word),
+            false => {
+                line.push_str(&" ".repeat(gap));
+                line.push_str(word);
+            }
         }
-        line.push_str(word);
-        empty = false;
+        (empty, gap) = (false, 0);
     }
     lines.join("\n")
 }
@@ -138,6 +143,11 @@ mod tests {
             "incomprehensible\n word"
         );
         assert_eq!(wrapped("", 9, 4), "");
+        assert_eq!(
+            wrapped("clock      30 ns at the least", 18, 4),
+            "clock      30 ns\n    at the least"
+        );
+        assert_eq!(wrapped("trailing   ", 9, 4), "trailing");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use study::predictors::LEAST;
 use tune::scorer::Simulator;
 use tune::{Error, Result};
 
@@ -124,6 +125,13 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
         .map(|(g, all)| (g, all.len()))
         .collect();
     chosen.retain(|s| groups[&*s.group] > 1);
+    if chosen.len() < LEAST {
+        let few = chosen.len();
+        return Err(Error::new(format!(
+            "{few} timed schedules are too few to learn from; at least {LEAST} are needed"
+        ))
+        .help("collect more with `tunesmith simulate collect MODEL --points 200 --out FILE`"));
+    }
     let options = TrainOptions {
         method: Method::named(&a.method).expect("the command line knows the names"),
         features: FeatureSet::named(&a.features).expect("the command line knows the names"),
@@ -200,7 +208,8 @@ fn predictors(a: &PredictorsArgs) -> Result<ExitCode> {
         "R_top1 %",
         "Q_low %",
         "Q_high %",
-    ]);
+    ])
+    .dispensable(&["kernel", "learner", "Q_high %", "Q_low %", "shapes"]);
     for (shipped, predictor) in &all {
         let about = predictor.about();
         let of_groups: Vec<Metrics> = about.validation.values().copied().collect();

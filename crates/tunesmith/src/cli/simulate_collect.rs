@@ -11,6 +11,7 @@ use super::simulator_args::ExternalArgs;
 use super::ssh::{Board, BoardArgs};
 use super::study::points::{ALONE, workloads};
 use super::table::Table;
+use crate::titles::{fitted, short};
 use build::ReadOptions;
 use ir::Target;
 use search::{Accuracy, Allowed, SpaceKind};
@@ -26,6 +27,9 @@ use study::{MeasuredPoint, MeasuredTask, PointOptions, Points, Workload};
 use tune::known::Requirements;
 use tune::scorer::Simulator;
 use tune::{Error, Host, Result, Stop};
+
+/// Width of a task in a table.
+const TITLE: usize = 48;
 
 /// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
 #[derive(clap::Args)]
@@ -302,14 +306,17 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
         "best ms",
         "median ms",
         "worst ms",
-    ]);
-    for t in all {
+    ])
+    .dispensable(&["margin", "walked", "worst ms", "simulated"])
+    .cut_by("task", TITLE, fitted);
+    let titles: Vec<&str> = all.iter().map(|t| t.task.as_str()).collect();
+    for (t, title) in all.iter().zip(short(&titles)) {
         let [walked, margin] = sampled(t);
         let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.2}%", v * 100.0));
         let (points, simulated, spread) = of(t);
         let ms = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6));
         table.row(vec![
-            t.task.clone(),
+            title,
             points.to_string(),
             simulated.to_string(),
             percent(walked),

@@ -89,13 +89,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     match a.json {
         true => super::print_json(&report)?,
-        false => super::print_text(&text(&report))?,
+        false => {
+            super::print_text(&rows(&report))?;
+            super::print_line(&footer(&report))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A line for each task, and below it one for each sketch.
-fn text(r: &Report) -> String {
+fn rows(r: &Report) -> String {
     let mut t = Table::new(&[
         "task and sketches",
         "points",
@@ -147,8 +150,13 @@ fn text(r: &Report) -> String {
             text += &format!("task {}, refused: {why}\n", row.index);
         }
     }
-    text + &format!(
-        "\n{}: {} and {}, accuracy {}, space {}; {} random points of each sketch, seed {}\n",
+    text
+}
+
+/// What the facts are of.
+fn footer(r: &Report) -> String {
+    format!(
+        "\n{}: {} and {}, accuracy {}, space {}; {} random points of each sketch, seed {}",
         r.model,
         r.target,
         counted(r.threads, "thread"),

@@ -98,7 +98,12 @@ impl Table {
         }
         while total(&columns, &widths) > bound {
             let texts = columns.iter().filter(|c| !self.is_numbers(**c));
-            let Some(longest) = texts.copied().max_by_key(|c| widths[*c]) else {
+            // Texts that are cut with care lose letters last.
+            let to_lose = |c: &usize| match self.cut_of(*c) {
+                Some(_) => (false, widths[*c]),
+                None => (widths[*c] > LEAST, widths[*c]),
+            };
+            let Some(longest) = texts.copied().max_by_key(to_lose) else {
                 break;
             };
             if widths[longest] <= LEAST {

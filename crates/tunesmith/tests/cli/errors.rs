@@ -68,8 +68,9 @@ fn damaged_and_unknown_models() {
     let bytes = std::fs::read(p.file("whole.onnx")).unwrap();
     std::fs::write(p.file("cut.onnx"), &bytes[..bytes.len() * 3 / 5]).unwrap();
     for command in ["tune", "compile", "check", "tasks"] {
-        says(&p.error(&[command, "cut.onnx"]), &["cut short"]);
+        says(&p.error(&[command, "cut.onnx"]), &["cut.onnx", "cut short"]);
     }
+    says(&p.error(&["info", "cut.onnx"]), &["cut.onnx", "cut short"]);
     says(&p.error(&["tasks", "nowhere.onnx"]), &["nowhere.onnx"]);
     says(
         &p.error(&["tasks", "resnet19"]),
@@ -193,6 +194,39 @@ fn compiled_models_of_other_models() {
             &["compiled from another model", "f32[4,16]", "f32[4,8]"],
         );
     }
+    // Inputs and outputs of the same sizes make no same model.
+    let other = "op:conv1d(c=16,w=4,k=32,s=1)";
+    let args = ["explain", other, "--artifact", &t.artifact, "--time", "0s"];
+    let error = t.place.error(&args);
+    let alone = format!("tunesmith explain {}", t.artifact);
+    says(&error, &["another model", "1 of its 1 steps", OP, &alone]);
+}
+
+#[test]
+fn a_compiled_model_is_checked_alone_if_its_model_is_known() {
+    let t = tuned();
+    let report = t.place.json(&["check", &t.artifact]);
+    assert_eq!(report["ok"], true, "{report}");
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&["models", "export", OP, "whole.onnx"]);
+    p.ok(&["compile", "whole.onnx", "--defaults", "--out", "m.tsm"]);
+    let error = p.error(&["check", "m.tsm"]);
+    says(&error, &["tunesmith check whole.onnx --artifact m.tsm"]);
+    p.ok(&["check", "whole.onnx", "--artifact", "m.tsm"]);
+}
+
+#[test]
+fn a_flag_that_a_command_does_not_have() {
+    let t = tuned();
+    let error = t
+        .place
+        .error(&["bench", &t.artifact, "--artifact", "m.tsm"]);
+    says(&error, &["unexpected argument '--artifact'", "Usage:"]);
+    assert!(!error.contains("as a value"), "{error}");
+    // What is near is still named.
+    let error = t.place.error(&["bench", &t.artifact, "--thread", "1"]);
+    says(&error, &["'--threads'"]);
 }
 
 #[test]

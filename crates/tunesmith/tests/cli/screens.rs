@@ -12,7 +12,7 @@ fn every_table_fits_screens_of_80_and_120_columns() {
     let p = place(&folder);
     let (store, artifact) = (t.store.as_str(), t.artifact.as_str());
     let two = "op:conv2d(c=8,h=9,w=9,k=16,r=3,s=3,pad=1,stride=2,dilation=2,bias=yes)";
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 22] = [
         &["tasks", OP, "--threads", "1", "--store", store],
         &["tasks", two, "--threads", "1", "--store", store],
         &[
@@ -61,6 +61,10 @@ fn every_table_fits_screens_of_80_and_120_columns() {
         &["info", artifact],
         &["info", store],
         &["info", "resnet18"],
+        &["simulate", "predictors"],
+        &["space", OP, "--samples", "2"],
+        &["study", "--help"],
+        &["simulate", "--help"],
     ];
     for columns in [80, 120] {
         for args in commands {

@@ -1,5 +1,6 @@
 //! Simulated candidates: samples, scores, and what the simulator does not know.
 
+use super::errors::says;
 use super::program::{OP, place, send, wait_for};
 use serde_json::Value;
 use store::{Outcome, RecordQuery, Store};
@@ -93,6 +94,11 @@ fn a_predictor_of_this_machine_scores_candidates() {
     }
     let about = p.json(&["simulate", "train", "a.jsonl", "--out", "p.json"]);
     assert_eq!(about["kind"], "matmul", "{about}");
+    let all = std::fs::read_to_string(p.folder.join("a.jsonl")).unwrap();
+    let few: String = all.split_inclusive('\n').take(4).collect();
+    std::fs::write(p.folder.join("few.jsonl"), few).unwrap();
+    let few = p.error(&["simulate", "train", "few.jsonl", "--out", "q.json"]);
+    says(&few, &["too few to learn from", "at least 10", "--points"]);
     let untimed = p.error(&["simulate", "train", "empty.jsonl", "--out", "q.json"]);
     assert!(untimed.contains("no timed samples"), "{untimed}");
     let other = p.error(&[

@@ -87,6 +87,12 @@ fn every_variant_is_measured_and_checked() {
     let p = place(&folder);
     softmax(&p);
     compile(&p, &["--batch", "1,4"]);
+    let info = p.json(&["info", "m.tsm"]);
+    assert_eq!(info["variant_steps"].as_array().unwrap().len(), 2);
+    assert_eq!(info["variant_steps"][0], info["steps"]);
+    says(&p.ok(&["info", "m.tsm"]), &["of batch=1", "batch=4 has"]);
+    let run = ["run", "m.tsm", "--batch", "3", "--random", "1"];
+    says(&p.error(&run), &["batch=1, 4", "compile the model with"]);
     let bench = ["bench", "m.tsm", "--threads", "1", "--time", "1ms"];
     let all = p.json(&bench);
     let sizes = |v: &serde_json::Value| v["sizes"].as_str().unwrap().to_string();

@@ -7,6 +7,7 @@ use crate::cli::progress::Progress;
 use crate::cli::score_args::scoring_cpu;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
+use crate::titles::fitted;
 use build::ReadOptions;
 use ir::Target;
 use measure::{Constants, Policy};
@@ -57,6 +58,9 @@ impl PointArgs {
         }
     }
 }
+
+/// Width of a task in a table.
+const TITLE: usize = 72;
 
 /// How well predicted costs rank the measured times of random points: the analytic cost of the
 /// decisions, and the static score of the machine code
@@ -239,7 +243,9 @@ pub fn rank(a: &RankArgs) -> Result<()> {
     let mut t = Table::new(&[
         "task", "drawn", "known", "failed", "model", "points", "Spearman", "Kendall", &recall,
         &of_top, "chosen",
-    ]);
+    ])
+    .dispensable(&["Kendall", "failed", "known", "drawn"])
+    .cut_by("task", TITLE, fitted);
     for task in &measured {
         let title = format!("{}: {}", task.program, task.task);
         let c = task.counts();
@@ -281,7 +287,7 @@ pub fn spread(a: &SpreadArgs) -> Result<()> {
         "default ms",
         "place",
     ];
-    let mut t = Table::new(&columns);
+    let mut t = Table::new(&columns).cut_by("task", TITLE, fitted);
     for task in &measured {
         let title = format!("{}: {}", task.program, task.task);
         let mut row = vec![title];

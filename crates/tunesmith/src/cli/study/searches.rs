@@ -384,7 +384,17 @@ fn print(plan: &Plan, machine: &str, outcomes: &[Outcome]) -> Result<()> {
         let mut columns = vec!["strategy", "searches", "equal trials", "equal s"];
         columns.extend(near.iter().flatten().map(String::as_str));
         columns.extend(["trials/s", "search", "build", "measure", "idle"]);
-        let mut t = Table::new(&columns);
+        let mut t = Table::new(&columns).dispensable(&[
+            "idle",
+            "measure",
+            "build",
+            "search",
+            "within 2%",
+            "s to 2%",
+            "trials to 2%",
+            "trials/s",
+            "s to 5%",
+        ]);
         for o in outcomes.iter().filter(|o| o.start == *start) {
             let mut row = vec![o.strategy.clone(), o.searches.to_string()];
             row.extend([cell(&o.equal_trials), cell(&o.equal_seconds)]);
