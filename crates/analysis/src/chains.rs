@@ -19,14 +19,16 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Whether iterations that are alike surely do not go from a node to this next one.
-    pub fn forbids(&self, from: usize, to: usize, alike: &Alike) -> bool {
-        let (Some(at), Some(ends)) = (self.tests.iter().position(|t| *t == from), self.end(alike))
-        else {
-            return false;
+    /// The ways, from a node to a next one, that iterations that are alike surely do not take.
+    pub fn forbidden(&self, alike: &Alike) -> Vec<(usize, usize)> {
+        let Some(end) = self.end(alike) else {
+            return vec![];
         };
-        let goes_on = self.tests.get(at + 1).copied().unwrap_or(self.then);
-        to == self.otherwise && at < ends || to == goes_on && at == ends
+        let goes_on = self.tests.get(end + 1).copied().unwrap_or(self.then);
+        let passed = self.tests[..end].iter();
+        let mut ways: Vec<(usize, usize)> = passed.map(|t| (*t, self.otherwise)).collect();
+        ways.push((self.tests[end], goes_on));
+        ways
     }
 
     /// The test after which the others are left out; `None` if all parts hold or data decide.
@@ -49,15 +51,15 @@ impl Chain {
 }
 
 /// The chain of tests before a node that has a conditional item, if there are as many tests as the condition has
-/// parts. `next` are the ways from each node, and none if one of them leaves the loop. `fixed` says whether a test surely
+/// parts. `fixed` says whether a test surely
 /// has the same result in all iterations of the loop.
 pub fn chain(
-    next: &[Vec<usize>],
+    ways: &Ways,
     then: usize,
     (region, item, alike): (&Region, &Item, &[Alike]),
     fixed: impl Fn(usize) -> bool,
 ) -> Option<Chain> {
-    let (tests, otherwise) = tests(next, then)?;
+    let (tests, otherwise) = ways.tests(then)?;
     let parts = parts(region, item, alike);
     let parts = parts.into_iter().find(|p| p.len() == tests.len())?;
     let fixed: Vec<bool> = tests.iter().map(|t| fixed(*t)).collect();
@@ -69,27 +71,50 @@ pub fn chain(
     })
 }
 
-/// The tests that all must pass before a node runs, and where all go otherwise. `None` if there are less than two.
-fn tests(next: &[Vec<usize>], then: usize) -> Option<(Vec<usize>, usize)> {
-    let previous = |node: usize| {
-        let mut all = (0..next.len()).filter(|n| next[*n].contains(&node));
-        all.next().filter(|_| all.next().is_none())
-    };
-    let (mut tests, mut otherwise) = (Vec::new(), None);
-    let mut at = then;
-    while let Some(test) = previous(at) {
-        let other = match next[test][..] {
-            [a, b] => a + b - at,
-            _ => break,
-        };
-        if *otherwise.get_or_insert(other) != other {
-            break;
+/// How nodes follow each other.
+pub struct Ways {
+    /// The two ways from a node that may be a test.
+    next: Vec<Option<[usize; 2]>>,
+    /// The node before, if it is the only one.
+    previous: Vec<Option<usize>>,
+}
+
+impl Ways {
+    /// Of all nodes and those after each. Only some of them may be tests.
+    pub fn of(next: &[Vec<usize>], may_test: impl Fn(usize) -> bool) -> Ways {
+        let mut before = vec![vec![]; next.len()];
+        for (from, all) in next.iter().enumerate() {
+            all.iter().for_each(|to| before[*to].push(from));
         }
-        tests.push(test);
-        at = test;
+        let only = |all: Vec<usize>| all.first().copied().filter(|_| all.len() == 1);
+        let two = |(n, all): (usize, &Vec<usize>)| match all[..] {
+            [a, b] if may_test(n) => Some([a, b]),
+            _ => None,
+        };
+        Ways {
+            next: next.iter().enumerate().map(two).collect(),
+            previous: before.into_iter().map(only).collect(),
+        }
     }
-    tests.reverse();
-    otherwise.filter(|_| tests.len() > 1).map(|o| (tests, o))
+
+    /// The tests that all must pass before a node runs, and where all go otherwise. `None` if there are less than two.
+    fn tests(&self, then: usize) -> Option<(Vec<usize>, usize)> {
+        let (mut tests, mut otherwise) = (Vec::new(), None);
+        let mut at = then;
+        while let Some(test) = self.previous[at] {
+            let Some([a, b]) = self.next[test] else {
+                break;
+            };
+            let other = if a == at { b } else { a };
+            if *otherwise.get_or_insert(other) != other {
+                break;
+            }
+            tests.push(test);
+            at = test;
+        }
+        tests.reverse();
+        otherwise.filter(|_| tests.len() > 1).map(|o| (tests, o))
+    }
 }
 
 /// The ways to divide the condition of an item into parts, in the order of the flat code: conditions of the same
@@ -141,6 +166,10 @@ fn in_order(region: &Region, parts: Vec<Vec<usize>>, fixed: &[bool]) -> Option<V
 mod tests {
     use super::*;
 
+    fn tests(next: &[Vec<usize>], then: usize) -> Option<(Vec<usize>, usize)> {
+        Ways::of(next, |_| true).tests(then)
+    }
+
     #[test]
     fn tests_that_leave_for_the_same_node_are_a_chain() {
         // 0 and 1 guard 2, and all go on at 3.
@@ -168,6 +197,9 @@ mod tests {
         // 2 runs if any of two tests passes.
         let either = [vec![1, 2], vec![2, 3], vec![3], vec![]];
         assert_eq!(tests(&either, 2), None);
+        // 0 may not be a test, though 1 follows it alone.
+        let guarded = [vec![1, 3], vec![2, 3], vec![3], vec![]];
+        assert_eq!(Ways::of(&guarded, |n| n != 0).tests(2), None);
     }
 
     #[test]
@@ -178,18 +210,11 @@ mod tests {
             otherwise: 3,
             parts: vec![vec![0, 1], vec![2]],
         };
-        let ways = [(0, 1), (0, 3), (1, 2), (1, 3), (2, 3)];
-        let forbidden = |holds: [Option<bool>; 3]| {
-            let alike = Alike::deciding(1.0, &holds);
-            ways.map(|(from, to)| chain.forbids(from, to, &alike))
-        };
+        let forbidden = |holds: [Option<bool>; 3]| chain.forbidden(&Alike::deciding(1.0, &holds));
         let (yes, no) = (Some(true), Some(false));
-        assert_eq!(
-            forbidden([yes, no, yes]),
-            [true, false, false, false, false]
-        );
-        assert_eq!(forbidden([yes, yes, no]), [false, true, true, false, false]);
-        assert_eq!(forbidden([yes, yes, yes]), [false; 5]);
-        assert_eq!(forbidden([yes, None, no]), [false; 5]);
+        assert_eq!(forbidden([yes, no, yes]), [(0, 1)]);
+        assert_eq!(forbidden([yes, yes, no]), [(0, 3), (1, 2)]);
+        assert_eq!(forbidden([yes, yes, yes]), []);
+        assert_eq!(forbidden([yes, None, no]), []);
     }
 }

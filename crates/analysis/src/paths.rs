@@ -6,7 +6,7 @@
 //! Copies of an access that LLVM made in several blocks are thus told apart. Where several paths are as
 //! good, nothing decides between them: each is taken as often.
 
-use crate::chains::{Chain, chain};
+use crate::chains::{Chain, Ways, chain};
 use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
@@ -358,11 +358,8 @@ impl Scope {
             return vec![];
         }
         let stays = |n: usize| !self.ends[n].again && !self.ends[n].out;
-        let ways = |n: usize| match self.nodes[n] {
-            Node::Block(_) if stays(n) => self.next[n].clone(),
-            _ => vec![],
-        };
-        let ways: Vec<Vec<usize>> = (0..self.nodes.len()).map(ways).collect();
+        let is_block = |n: usize| matches!(self.nodes[n], Node::Block(_));
+        let ways = Ways::of(&self.next, |n| is_block(n) && stays(n));
         let written = written(known, machine);
         let fixed = |n: usize| match self.nodes[n] {
             Node::Block(b) => machine.is_some() && is_fixed(known.of_block(b), &written),
@@ -376,26 +373,20 @@ impl Scope {
         found
     }
 
-    /// What counts against going from a node to a next one.
-    fn against(&self, from: usize, to: usize, a: &Alike) -> i64 {
-        let forbids = |c: &Chain| c.forbids(from, to, a);
-        TEST * i64::from(self.chains.iter().any(forbids))
-    }
-
     /// The best paths from the first node to an end of a kind, if there is any.
     fn best(&self, region: &Region, a: &Alike, ends: impl Fn(&Ends) -> bool) -> Option<Best> {
         let n = self.nodes.len();
         let weights: Vec<i64> = (0..n).map(|i| self.weight(i, region, a)).collect();
+        let forbidden: BTreeSet<(usize, usize)> =
+            self.chains.iter().flat_map(|c| c.forbidden(a)).collect();
+        let against = |from, to| TEST * i64::from(forbidden.contains(&(from, to)));
         // Score and number of the best paths from each node to an end.
         let mut after: Vec<Option<(i64, f64)>> = vec![None; n];
         for i in (0..n).rev() {
             let mut best = ends(&self.ends[i]).then_some((0, 1.0));
             for to in &self.next[i] {
-                let against = self.against(i, *to, a);
-                best = better(
-                    best,
-                    after[*to].map(|(score, ways)| (score - against, ways)),
-                );
+                let to_end = after[*to].map(|(score, ways)| (score - against(i, *to), ways));
+                best = better(best, to_end);
             }
             after[i] = best.map(|(score, ways)| (score + weights[i], ways));
         }
@@ -407,7 +398,7 @@ impl Scope {
                 continue;
             };
             for to in &self.next[i] {
-                let edge = weights[i] - self.against(i, *to, a);
+                let edge = weights[i] - against(i, *to);
                 if let Some((_, w)) = after[*to].filter(|(s, _)| s + edge == own) {
                     shares[*to] += shares[i] * w / ways;
                 }
