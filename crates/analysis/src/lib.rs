@@ -6,6 +6,7 @@
 //! Knows nothing of how candidates are searched or measured.
 
 mod accesses;
+mod chains;
 mod classes;
 mod columns;
 mod cores;

@@ -6,10 +6,11 @@
 //! Copies of an access that LLVM made in several blocks are thus told apart. Where several paths are as
 //! good, nothing decides between them: each is taken as often.
 
+use crate::chains::{Chain, Ways, chain};
 use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
-use llvm::{Instruction, MachineFunction};
+use llvm::{Instruction, MachineFunction, RegisterUnit};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, LaneOffsets};
 use std::collections::{BTreeSet, HashMap};
 
@@ -65,6 +66,8 @@ const LOOP: i64 = 1 << 44;
 const FOREIGN_STORE: i64 = 1 << 28;
 const STORE: i64 = 1 << 12;
 const LOAD: i64 = 1 << 7;
+/// Against a path: a test that goes elsewhere than its part of a condition says.
+const TEST: i64 = 1 << 6;
 const OTHER: i64 = 1;
 
 pub fn paths(known: Known<'_>) -> Paths {
@@ -149,6 +152,7 @@ struct Scope {
     parts: Vec<Vec<Part>>,
     /// Whether a node has a store in memory of which no access is known.
     unnamed: Vec<bool>,
+    chains: Vec<Chain>,
 }
 
 /// The best paths to one kind of end.
@@ -305,13 +309,16 @@ impl Scope {
             Node::Block(b) => known.of_block(*b).iter().any(unnamed),
             Node::Loop(_) => false,
         });
-        Scope {
+        let mut scope = Scope {
             unnamed: unnamed.collect(),
             nodes,
             next,
             ends,
             parts,
-        }
+            chains: vec![],
+        };
+        scope.chains = scope.chains(known, machine, region, alike);
+        scope
     }
 
     fn weight(&self, node: usize, region: &Region, a: &Alike) -> i64 {
@@ -332,16 +339,54 @@ impl Scope {
         self.parts[node].iter().map(of).sum()
     }
 
+    /// The chains of tests before what is conditional: a loop, or an access in memory.
+    fn chains(
+        &self,
+        known: &Known<'_>,
+        machine: Option<usize>,
+        region: &Region,
+        alike: &[Alike],
+    ) -> Vec<Chain> {
+        let mut conditional = Vec::new();
+        for (n, own) in self.parts.iter().enumerate() {
+            for p in own.iter().filter(|p| p.lane.is_none() && p.weight >= LOAD) {
+                let item = &region.items[p.item];
+                conditional.extend((item.needs().len() > 1).then_some((n, item)));
+            }
+        }
+        if conditional.is_empty() {
+            return vec![];
+        }
+        let stays = |n: usize| !self.ends[n].again && !self.ends[n].out;
+        let is_block = |n: usize| matches!(self.nodes[n], Node::Block(_));
+        let ways = Ways::of(&self.next, |n| is_block(n) && stays(n));
+        let written = written(known, machine);
+        let fixed = |n: usize| match self.nodes[n] {
+            Node::Block(b) => machine.is_some() && is_fixed(known.of_block(b), &written),
+            Node::Loop(_) => false,
+        };
+        let mut found: Vec<Chain> = Vec::new();
+        for (then, item) in conditional {
+            let new = chain(&ways, then, (region, item, alike), fixed);
+            found.extend(new.filter(|c| !found.contains(c)));
+        }
+        found
+    }
+
     /// The best paths from the first node to an end of a kind, if there is any.
     fn best(&self, region: &Region, a: &Alike, ends: impl Fn(&Ends) -> bool) -> Option<Best> {
         let n = self.nodes.len();
         let weights: Vec<i64> = (0..n).map(|i| self.weight(i, region, a)).collect();
+        let forbidden: BTreeSet<(usize, usize)> =
+            self.chains.iter().flat_map(|c| c.forbidden(a)).collect();
+        let against = |from, to| TEST * i64::from(forbidden.contains(&(from, to)));
         // Score and number of the best paths from each node to an end.
         let mut after: Vec<Option<(i64, f64)>> = vec![None; n];
         for i in (0..n).rev() {
             let mut best = ends(&self.ends[i]).then_some((0, 1.0));
             for to in &self.next[i] {
-                best = better(best, after[*to]);
+                let to_end = after[*to].map(|(score, ways)| (score - against(i, *to), ways));
+                best = better(best, to_end);
             }
             after[i] = best.map(|(score, ways)| (score + weights[i], ways));
         }
@@ -353,7 +398,8 @@ impl Scope {
                 continue;
             };
             for to in &self.next[i] {
-                if let Some((_, w)) = after[*to].filter(|(s, _)| s + weights[i] == own) {
+                let edge = weights[i] - against(i, *to);
+                if let Some((_, w)) = after[*to].filter(|(s, _)| s + edge == own) {
                     shares[*to] += shares[i] * w / ways;
                 }
             }
@@ -508,6 +554,39 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
         }
     }
     parts
+}
+
+/// The registers that a loop writes.
+fn written(known: &Known<'_>, machine: Option<usize>) -> BTreeSet<RegisterUnit> {
+    let blocks = machine
+        .into_iter()
+        .flat_map(|l| &known.graph.loops[l].blocks);
+    let instructions = blocks.flat_map(|b| known.of_block(*b));
+    instructions
+        .flat_map(|i| &i.definitions)
+        .map(|d| d.unit)
+        .collect()
+}
+
+/// Whether nothing that a loop writes decides where its block goes.
+fn is_fixed(block: &[Instruction], written: &BTreeSet<RegisterUnit>) -> bool {
+    let Some((branch, before)) = block.split_last() else {
+        return false;
+    };
+    let mut read: BTreeSet<RegisterUnit> = branch.uses.iter().map(|u| u.unit).collect();
+    for i in before.iter().rev() {
+        if !i.definitions.iter().any(|d| read.contains(&d.unit)) {
+            continue;
+        }
+        if i.loads {
+            return false;
+        }
+        i.definitions.iter().for_each(|d| {
+            read.remove(&d.unit);
+        });
+        read.extend(i.uses.iter().map(|u| u.unit));
+    }
+    read.is_disjoint(written)
 }
 
 /// The lane that each of the instructions of an access is of, if they are decided one by one.

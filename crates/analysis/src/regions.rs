@@ -67,6 +67,22 @@ impl Alike {
             idle,
         }
     }
+
+    /// Iterations in which these conditions hold or not.
+    #[cfg(test)]
+    pub fn deciding(times: f64, holds: &[Option<bool>]) -> Alike {
+        Alike {
+            times,
+            last: false,
+            holds: holds.to_vec(),
+            idle: false,
+        }
+    }
+
+    /// Whether a condition of the region holds; `None` if nothing decides it.
+    pub fn holds(&self, condition: usize) -> Option<bool> {
+        self.holds.get(condition).copied().flatten()
+    }
 }
 
 impl Item {
@@ -77,6 +93,11 @@ impl Item {
             needs: vec![],
             lanes: vec![],
         }
+    }
+
+    /// The conditions of the region that must hold.
+    pub fn needs(&self) -> &[usize] {
+        &self.needs
     }
 
     pub fn lanes(&self) -> usize {
@@ -305,6 +326,19 @@ impl Walk {
 }
 
 impl Region {
+    /// The loop variables of a condition, in a fixed order.
+    pub fn vars_of(&self, condition: usize) -> Vec<VarId> {
+        let mut vars = self.conditions[condition].vars();
+        vars.sort_by_key(|v| v.index());
+        vars
+    }
+
+    /// Whether the variable of the region's own loop is among them.
+    pub fn own_decides(&self, condition: usize) -> bool {
+        let condition = &self.conditions[condition];
+        self.own.is_some_and(|own| condition.uses_var(own))
+    }
+
     /// All iterations of all runs, `calls` of them the last ones of a part if the loop is parallel.
     pub fn iterations(&self, code: &Code, executions: &Executions, calls: f64) -> Vec<Alike> {
         let (total, begins) = match self.id {

@@ -11,6 +11,7 @@
 //! The functions are those of version 1 of QEMU's plugin interface, which QEMU 7 has.
 
 use simulate::{Access, CacheSetting, Caches, LINE, Statistics};
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -71,6 +72,9 @@ const READS_AND_WRITES: c_int = 3;
 #[allow(non_upper_case_globals, reason = "QEMU's name")]
 pub static qemu_plugin_version: c_int = 1;
 
+/// Bytes of a page of QEMU's.
+const PAGE: u64 = 4096;
+
 #[derive(Clone, Copy)]
 enum Isa {
     X86,
@@ -87,6 +91,8 @@ struct Counter {
     counting: bool,
     blocks: Vec<Counted>,
     accesses: Vec<Accessing>,
+    /// Where instructions begin that end in another page.
+    crossing: BTreeSet<u64>,
     /// Blocks that have run.
     run: u64,
 }
@@ -95,6 +101,8 @@ struct Counted {
     runs: u64,
     instructions: u64,
     branches: u64,
+    /// Where the last instruction begins, and whether it is a branch.
+    last: (u64, bool),
     /// The lines of its code.
     lines: std::ops::RangeInclusive<u64>,
 }
@@ -173,8 +181,36 @@ fn counter_of(target: &str, arguments: &[String]) -> Result<Counter, String> {
         counting: false,
         blocks: vec![],
         accesses: vec![],
+        crossing: BTreeSet::new(),
         run: 0,
     })
+}
+
+impl Counter {
+    /// Adds a block. QEMU ends a block before an instruction that would end in another page, and begins the next
+    /// one with it. By then it has listed the instruction in the block before as well, with a part of its bytes. It
+    /// counts in the next block only.
+    fn add(&mut self, mut block: Counted, first: (u64, u64)) {
+        let (begin, size) = first;
+        if begin / PAGE != (begin + size.max(1) - 1) / PAGE && self.crossing.insert(begin) {
+            let before = self.blocks.iter_mut().filter(|b| b.last.0 == begin);
+            before.for_each(Counted::leave_out_last);
+        }
+        if self.crossing.contains(&block.last.0) {
+            block.leave_out_last();
+        }
+        self.blocks.push(block);
+    }
+}
+
+impl Counted {
+    /// Takes the last instruction off, unless it is the only one.
+    fn leave_out_last(&mut self) {
+        if self.instructions > 1 {
+            self.instructions -= 1;
+            self.branches -= u64::from(self.last.1);
+        }
+    }
 }
 
 /// What of a block counts is asked for when QEMU translates it.
@@ -209,15 +245,15 @@ extern "C" fn translated(_: Id, block: *mut Block) {
         return;
     }
     let number = counter.blocks.len();
-    // An instruction that crosses a page may be listed twice.
-    let twice = instructions.windows(2).filter(|w| w[0].1 == w[1].1).count();
     let isa = counter.isa;
-    counter.blocks.push(Counted {
+    let counted = Counted {
         runs: 0,
-        instructions: (instructions.len() - twice) as u64,
+        instructions: instructions.len() as u64,
         branches: instructions.iter().filter(|i| branches(isa, i.2)).count() as u64,
+        last: (last.1, branches(isa, last.2)),
         lines: first.1 / LINE..=(last.1 + last.2.len().max(1) as u64 - 1) / LINE,
-    });
+    };
+    counter.add(counted, (first.1, first.2.len() as u64));
     // SAFETY: the block and its instructions are QEMU's.
     unsafe {
         qemu_plugin_register_vcpu_tb_exec_cb(block, ran, NO_REGISTERS, number as *mut c_void)

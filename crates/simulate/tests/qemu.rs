@@ -53,6 +53,12 @@ const SHARED_LOADS: &[&str] = &[
     "op:grouped_conv2d(c=124,h=19,w=53,k=124,groups=31)",
 ];
 
+/// Kernels whose borders are tested row first, then column, and kernels with an instruction of an inner loop on two pages.
+const EXACT: &[&str] = &[
+    "op:grouped_conv2d(c=128,h=28,w=28,k=32,groups=4)",
+    "op:grouped_conv2d(c=128,h=28,w=28,k=128,groups=4)",
+];
+
 fn setting() -> CacheSetting {
     let eight_ways = |sets| Geometry { sets, ways: 8 };
     CacheSetting {
@@ -160,6 +166,11 @@ fn shared_loads(target: &Target) -> Vec<Program> {
     specs.flat_map(|spec| operator(spec, target)).collect()
 }
 
+fn exact(target: &Target) -> Vec<Program> {
+    let specs = EXACT.iter();
+    specs.flat_map(|spec| operator(spec, target)).collect()
+}
+
 fn differences(ours: &Statistics, theirs: &Statistics) -> Vec<String> {
     let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
     let of = |s: &Statistics| {
@@ -212,5 +223,12 @@ fn misses_beside_spilled_registers_are_those_of_qemu() {
 fn misses_of_loads_that_statements_share_are_those_of_qemu() {
     if let Some((kernels, wrong)) = compared(Isa::X86Avx2, shared_loads, &["misses"]) {
         assert!(kernels >= 20 && wrong == 0);
+    }
+}
+
+#[test]
+fn instructions_of_tests_at_borders_and_on_two_pages_are_those_of_qemu() {
+    if let Some((kernels, wrong)) = compared(Isa::X86Avx2, exact, &["instructions"]) {
+        assert!(kernels >= 10 && wrong == 0);
     }
 }
